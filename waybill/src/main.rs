@@ -1,0 +1,2 @@
+//! The Waybill command line.
+fn main() {}
