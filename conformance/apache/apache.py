@@ -250,8 +250,11 @@ class Apache:
         header = {"topic": CLUSTER, "acceptStandardJsonOnly": "true"}
         return bool(remoting.call(address, remoting.GET_ROUTEINFO_BY_TOPIC, header, timeout_s=5).body)
 
-    def up(self):
-        """Starts all three and returns when the proxy answers a route request for the cluster's topic."""
+    def up(self, proxy=True):
+        """Starts all three and returns when the proxy answers a route request for the cluster's topic.
+
+        proxy=False: only name server and broker.
+        """
         class_path()
         self.dir.mkdir(parents=True, exist_ok=True)
         (self.dir / "tmp").mkdir(exist_ok=True)
@@ -262,6 +265,8 @@ class Apache:
             self._wait("namesrv", lambda: listening(self.ports["namesrv"]), deadline)
             self._start("broker", ["-c", str(self.dir / "conf/broker.conf")])
             self._wait("broker", lambda: self._routed(self.namesrv) and listening(self.ports["broker"]), deadline)
+            if not proxy:
+                return self
             self._start("proxy", ["-pc", str(self.dir / "conf/rmq-proxy.json")])
             self._wait("proxy", lambda: listening(self.ports["proxy"]) and self._routed(self.proxy_remoting), deadline)
         except BaseException:
