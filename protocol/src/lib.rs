@@ -1,1 +1,4 @@
-//! Placeholder; see ARCHITECTURE.md.
+//! What goes over the wire between RocketMQ clients, the sidecar and brokers, and nothing else: no sockets, no tasks, no clock.
+#![forbid(unsafe_code)]
+
+pub mod grpc;
