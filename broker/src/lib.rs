@@ -1,1 +1,2 @@
 //! Placeholder; see ARCHITECTURE.md.
+pub mod store;

@@ -1,0 +1,56 @@
+//! How a store is opened.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// When a commit is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Flush {
+    /// When it is on the disk.
+    #[default]
+    Sync,
+    /// When it is in the log; the disk follows within [`Options::async_sync_interval`]. Survives the end of the process, not of the machine.
+    Async,
+}
+
+/// How a store is opened. [`Options::new`] gives the defaults.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The directory; created if it is missing. At most one process has it open.
+    pub dir: PathBuf,
+    /// When a commit is answered. Default: sync.
+    pub flush: Flush,
+    /// Size of a new log segment in bytes, 64 KiB to 1 GiB; also the bound of a batch. Default: 64 MiB.
+    pub segment_bytes: u64,
+    /// An index checkpoint is taken when the log has grown by this many bytes. Default: 64 MiB.
+    pub index_checkpoint_bytes: u64,
+    /// … or when changes have waited this long. Default: 30 s.
+    pub index_checkpoint_interval: Duration,
+    /// … or when what waits for the index uses about this many bytes of memory. Default: 16 MiB.
+    pub index_overlay_bytes: u64,
+    /// The longest time that `Flush::Async` leaves a commit without a sync. Default: 500 ms.
+    pub async_sync_interval: Duration,
+    /// How often it is tried again when space for the log or the index is missing. Default: 2 s.
+    pub space_retry_interval: Duration,
+    /// `admit` answers `Busy` while more bytes than this wait to be committed. Default: 64 MiB.
+    pub max_pending_bytes: u64,
+}
+
+impl Options {
+    /// The defaults, for this directory.
+    #[must_use]
+    pub fn new(dir: impl Into<PathBuf>) -> Self {
+        const MIB: u64 = 1024 * 1024;
+        Self {
+            dir: dir.into(),
+            flush: Flush::Sync,
+            segment_bytes: 64 * MIB,
+            index_checkpoint_bytes: 64 * MIB,
+            index_checkpoint_interval: Duration::from_secs(30),
+            index_overlay_bytes: 16 * MIB,
+            async_sync_interval: Duration::from_millis(500),
+            space_retry_interval: Duration::from_secs(2),
+            max_pending_bytes: 64 * MIB,
+        }
+    }
+}
