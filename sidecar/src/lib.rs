@@ -1,1 +1,5 @@
-//! Placeholder; see ARCHITECTURE.md.
+//! The Waybill sidecar: speaks with clients, keeps receipt handles alive, batches what it sends.
+
+pub mod backend;
+pub mod config;
+pub mod route;

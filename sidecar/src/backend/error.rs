@@ -1,0 +1,104 @@
+//! What can go wrong between this process and a broker, and the one place that reads remoting response codes.
+
+use waybill_protocol::remoting::{Command, codes::response};
+
+use super::transport::TransportError;
+
+/// Why a broker did not do what was asked.
+///
+/// The gRPC room maps these to its own codes; nobody above this module sees a remoting response code.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BackendError {
+    /// No name server and no broker knows the topic.
+    #[error("topic {0} does not exist")]
+    TopicNotFound(String),
+    /// The broker does not know the consumer group and may not create it.
+    #[error("consumer group {0} does not exist")]
+    GroupNotFound(String),
+    /// The handle names no delivery that is alive: expired, of a past delivery, of another broker, or no handle at all.
+    #[error("receipt handle is not valid: {0}")]
+    InvalidReceiptHandle(String),
+    /// The topic, the group or the broker does not permit the operation.
+    #[error("not permitted: {0}")]
+    NoPermission(String),
+    /// The broker has too much to do; the same request may succeed a little later.
+    #[error("broker is busy: {0}")]
+    Busy(String),
+    /// No answer within the time-out. Whether the broker did it is not known.
+    #[error("no answer from the broker in time")]
+    Timeout,
+    /// The broker does not know this kind of request.
+    #[error("the broker does not support this request")]
+    NotSupported,
+    /// The broker refused the content of the request.
+    #[error("refused by the broker: {0}")]
+    Illegal(String),
+    /// The filter expression cannot be parsed.
+    #[error("illegal filter expression: {0}")]
+    IllegalFilter(String),
+    /// The broker cannot be reached or is shutting down; another one, or the same one later, may answer.
+    #[error("broker is not available: {0}")]
+    Unavailable(String),
+    /// No route names this broker.
+    #[error("unknown broker {0}")]
+    UnknownBroker(String),
+    /// Any other answer.
+    #[error("broker answered {code}: {remark}")]
+    Other {
+        /// The remoting response code.
+        code: i32,
+        /// The broker's remark, possibly empty.
+        remark: String,
+    },
+}
+
+impl BackendError {
+    /// Whether the same request may succeed if it is sent again, here or elsewhere.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Busy(_) | Self::Timeout | Self::Unavailable(_) | Self::Other { code: response::SYSTEM_ERROR, .. })
+    }
+}
+
+/// What a request was about; the same response code means different things to different requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Subject<'a> {
+    /// The topic asked about, for `TopicNotFound`.
+    pub(crate) topic: &'a str,
+    /// The consumer group asked about, for `GroupNotFound`.
+    pub(crate) group: &'a str,
+    /// The request carried a receipt handle, so "no such message" means the handle is bad.
+    pub(crate) by_handle: bool,
+}
+
+/// Reads a response code other than success.
+pub(crate) fn from_response(answer: &Command, subject: Subject<'_>) -> BackendError {
+    from_code(answer.code, answer.remark.as_deref().unwrap_or_default(), subject)
+}
+
+/// The table of remoting response codes: the only one in this crate.
+pub(crate) fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> BackendError {
+    let remark = || remark.to_owned();
+    match code {
+        response::SYSTEM_BUSY | response::FLOW_CONTROL => BackendError::Busy(remark()),
+        response::REQUEST_CODE_NOT_SUPPORTED => BackendError::NotSupported,
+        response::SERVICE_NOT_AVAILABLE | response::GO_AWAY => BackendError::Unavailable(remark()),
+        response::NO_PERMISSION => BackendError::NoPermission(remark()),
+        response::TOPIC_NOT_EXIST => BackendError::TopicNotFound(subject.topic.to_owned()),
+        response::SUBSCRIPTION_GROUP_NOT_EXIST => BackendError::GroupNotFound(subject.group.to_owned()),
+        response::SUBSCRIPTION_PARSE_FAILED => BackendError::IllegalFilter(remark()),
+        response::NO_MESSAGE | response::MESSAGE_ILLEGAL if subject.by_handle => BackendError::InvalidReceiptHandle(remark()),
+        response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER | response::ILLEGAL_OPERATION => BackendError::Illegal(remark()),
+        code => BackendError::Other { code, remark: remark() },
+    }
+}
+
+impl From<TransportError> for BackendError {
+    fn from(error: TransportError) -> Self {
+        match error {
+            TransportError::Timeout => Self::Timeout,
+            TransportError::Overloaded => Self::Busy(error.to_string()),
+            TransportError::Connection(_) | TransportError::Closed => Self::Unavailable(error.to_string()),
+        }
+    }
+}

@@ -1,0 +1,35 @@
+//! How a command reaches a broker: over TCP, or by a call within this process.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use waybill_protocol::remoting::Command;
+
+/// Why no answer came back.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// The connection could not be made, or it failed before the answer came. Retryable, but the broker may have acted.
+    #[error("connection failed: {0}")]
+    Connection(String),
+    /// No answer within the time-out; the broker may have acted.
+    #[error("no answer in time")]
+    Timeout,
+    /// Too many requests wait for this address already; nothing was sent.
+    #[error("too many requests in flight")]
+    Overloaded,
+    /// The transport was shut down; nothing was sent.
+    #[error("transport is closed")]
+    Closed,
+}
+
+/// Carries commands to brokers and name servers.
+#[async_trait]
+pub trait Transport: Send + Sync {
+    /// Sends `request` to `address` (`host:port`) and waits for the answer at most `timeout`.
+    ///
+    /// The transport chooses the opaque number. An answer with an error code is `Ok`: it is an answer.
+    async fn call(&self, address: &str, request: Command, timeout: Duration) -> Result<Command, TransportError>;
+
+    /// Sends `request` to `address` and expects no answer. `Ok` means it was handed to the connection.
+    async fn oneway(&self, address: &str, request: Command) -> Result<(), TransportError>;
+}
