@@ -1,1 +1,11 @@
-//! Placeholder; see ARCHITECTURE.md.
+//! What every Waybill process needs around its work: a clock, logs, the admin port, a configuration file that is
+//! reloaded while the process runs, and the wish to stop.
+
+#![forbid(unsafe_code)]
+
+pub mod admin;
+pub mod clock;
+pub mod config;
+pub mod logs;
+mod process;
+pub mod signal;

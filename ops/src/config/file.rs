@@ -1,0 +1,128 @@
+//! Reading a small text file, and noticing by its metadata alone that it became another one.
+
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::ConfigError;
+
+/// Largest file that is read, in bytes. A Kubernetes ConfigMap holds at most 1 MiB.
+const MAX_BYTES: u64 = 4 * 1024 * 1024;
+
+/// Reads a whole file of at most [`MAX_BYTES`] of UTF-8.
+pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
+    let cannot = |reason: String| ConfigError::file(path, reason);
+    let file = std::fs::File::open(path).map_err(|e| cannot(format!("cannot be opened: {e}")))?;
+    let mut text = String::new();
+    // One byte more than allowed tells "too long" from "just long enough".
+    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| cannot(format!("cannot be read: {e}")))?;
+    if text.len() as u64 > MAX_BYTES {
+        return Err(cannot(format!("is longer than {MAX_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+/// 64-bit FNV-1a: the same everywhere and for ever, to compare files, not to keep secrets.
+pub(super) fn hash(text: &str) -> String {
+    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    format!("{hash:016x}")
+}
+
+/// What changes when a file is rewritten, replaced, or reached through a symbolic link that was turned to another
+/// target, which is how Kubernetes swaps a mounted ConfigMap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Fingerprint {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Fingerprint {
+    /// None when there is no such file, or it cannot be looked at.
+    pub(super) fn of(path: &Path) -> Option<Self> {
+        let meta = std::fs::metadata(path).ok()?; // follows links
+        Some(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing to do now.
+    Wait,
+    /// The file is to be read.
+    Load,
+}
+
+/// Decides when to read: at the first look, and after each change once it has settled, that is, when two looks in a
+/// row saw the same. An editor that empties a file before it writes it is thereby not caught half-way.
+#[derive(Debug, Default)]
+pub(super) struct Poller {
+    loaded: Option<Option<Fingerprint>>,
+    last: Option<Option<Fingerprint>>,
+}
+
+impl Poller {
+    pub(super) fn step(&mut self, seen: Option<Fingerprint>) -> Step {
+        let settled = self.last == Some(seen);
+        let first = self.last.is_none();
+        self.last = Some(seen);
+        // The first look reads as well: the file may have changed between the start of the process and now.
+        if (settled || first) && self.loaded != Some(seen) {
+            self.loaded = Some(seen);
+            return Step::Load;
+        }
+        Step::Wait
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(inode: u64) -> Option<Fingerprint> {
+        Some(Fingerprint { device: 1, inode, size: 1, modified: (1, 0), changed: (1, 0) })
+    }
+
+    #[test]
+    fn loads_once_a_change_has_settled() {
+        let mut poller = Poller::default();
+        let mut look = |seen| poller.step(seen) == Step::Load;
+        assert!(look(print(1)), "the first look");
+        assert!(!look(print(1)));
+        assert!(!look(print(2)), "changed just now");
+        assert!(!look(print(3)), "still changing");
+        assert!(look(print(3)), "settled");
+        assert!(!look(print(3)));
+        assert!(!look(None), "gone, perhaps for a moment");
+        assert!(!look(print(3)), "back, and the same as what was loaded");
+        assert!(!look(print(3)));
+        assert!(!look(None));
+        assert!(look(None), "gone for longer: to be reported");
+        assert!(!look(None), "once");
+    }
+
+    #[test]
+    fn hash_is_fnv_1a() {
+        assert_eq!(hash(""), "cbf29ce484222325");
+        assert_eq!(hash("a"), "af63dc4c8601ec8c");
+        assert_eq!(hash("foobar"), "85944171f73967e8");
+    }
+
+    #[test]
+    fn a_huge_file_is_refused() {
+        let dir = tempfile::tempdir().expect("directory");
+        let path = dir.path().join("huge.yaml");
+        std::fs::File::create(&path).and_then(|f| f.set_len(MAX_BYTES + 1)).expect("file");
+        assert!(read(&path).is_err_and(|e| e.to_string().contains("longer than")));
+        std::fs::File::create(&path).and_then(|f| f.set_len(MAX_BYTES)).expect("file");
+        assert!(read(&path).is_ok());
+    }
+}

@@ -1,0 +1,198 @@
+//! A configuration file that takes effect while the process runs.
+//!
+//! The file is YAML (and so may be JSON). A file that cannot be read, parsed or validated changes nothing: the last
+//! good one stays in force and the mistake is reported, with file, line and key.
+
+mod error;
+mod file;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+pub use error::{ConfigError, Invalid};
+use file::{Fingerprint, Poller, Step};
+
+/// How often the file's metadata is looked at. A change is loaded once it was the same at two looks in a row.
+const POLL_EVERY: Duration = Duration::from_secs(1);
+
+/// Checks what types alone cannot.
+pub trait Validate {
+    /// An error names the key and says what is wrong with its value.
+    fn validate(&self) -> Result<(), Invalid>;
+}
+
+/// What is known about the configuration in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// 1 at the start, one more with each change that took effect.
+    pub generation: u64,
+    /// Of the file's bytes, 16 hexadecimal digits; empty when there is no file. Equal files have equal hashes.
+    pub hash: String,
+    /// Why the file as it is now is not in force.
+    pub error: Option<String>,
+}
+
+/// The configuration in force, and the way to the next one.
+#[derive(Debug)]
+pub struct Live<T> {
+    path: Option<PathBuf>,
+    current: ArcSwap<T>,
+    status: Mutex<Status>,
+    generation: watch::Sender<u64>,
+    metrics: Metrics,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Metrics {
+    reloads: Counter,
+    failures: Counter,
+    generation: Gauge<i64, AtomicI64>,
+    in_force: Gauge<i64, AtomicI64>,
+}
+
+impl<T> Live<T> {
+    fn new(value: T, path: Option<PathBuf>, hash: String) -> Self {
+        let metrics = Metrics::default();
+        metrics.generation.set(1);
+        metrics.in_force.set(1);
+        Self {
+            path,
+            current: ArcSwap::from_pointee(value),
+            status: Mutex::new(Status { generation: 1, hash, error: None }),
+            generation: watch::Sender::new(1),
+            metrics,
+        }
+    }
+
+    /// A configuration without a file; it never changes.
+    pub fn fixed(value: T) -> Self {
+        Self::new(value, None, String::new())
+    }
+
+    /// The configuration in force. Cheap; take it once for each piece of work, so that the work sees one state.
+    pub fn get(&self) -> Arc<T> {
+        self.current.load_full()
+    }
+
+    /// Tells of each new generation. The configuration is in force before the number is sent.
+    pub fn subscribe(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Generation, hash and the present mistake, for `/config` and for people.
+    pub fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// Adds the metrics of this file to `registry`.
+    pub fn register(&self, registry: &mut Registry) {
+        let m = &self.metrics;
+        registry.register(
+            "waybill_config_reloads",
+            "Changes of the configuration file that took effect",
+            m.reloads.clone(),
+        );
+        registry.register(
+            "waybill_config_reload_failures",
+            "Changes of the configuration file that were refused",
+            m.failures.clone(),
+        );
+        registry.register("waybill_config_generation", "Number of the configuration in force", m.generation.clone());
+        registry.register("waybill_config_in_force", "1 while the file as it is now is in force", m.in_force.clone());
+    }
+}
+
+impl<T: DeserializeOwned + Validate> Live<T> {
+    /// Reads the file for the first time.
+    ///
+    /// # Errors
+    /// The file cannot be read, is no YAML, has an unknown or wrong value, or is not valid. The process should then
+    /// not start: exit code 64.
+    pub fn load(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+        let path = path.into();
+        let text = file::read(&path)?;
+        let value = parse(&path, &text)?;
+        Ok(Self::new(value, Some(path), file::hash(&text)))
+    }
+
+    /// Follows the file until `stop`, looking at its metadata once a second. Without a file it only waits.
+    pub async fn watch(self: Arc<Self>, stop: CancellationToken) {
+        let Some(path) = self.path.clone() else {
+            return stop.cancelled().await;
+        };
+        let mut poller = Poller::default();
+        let mut ticks = tokio::time::interval(POLL_EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _tick = ticks.tick() => self.poll(&path, &mut poller),
+            }
+        }
+    }
+
+    fn poll(&self, path: &Path, poller: &mut Poller) {
+        if poller.step(Fingerprint::of(path)) == Step::Load {
+            self.reload(path);
+        }
+    }
+
+    fn reload(&self, path: &Path) {
+        let loaded = file::read(path).and_then(|text| {
+            let hash = file::hash(&text);
+            let changed = self.status.lock().hash != hash;
+            Ok((if changed { Some(parse(path, &text)?) } else { None }, hash))
+        });
+        match loaded {
+            Ok((Some(value), hash)) => self.put_in_force(value, hash),
+            Ok((None, _same)) => self.set_error(None),
+            Err(error) => {
+                tracing::error!(%error, "the changed configuration is refused; the last good one stays in force");
+                self.metrics.failures.inc();
+                self.set_error(Some(error.to_string()));
+            }
+        }
+    }
+
+    fn put_in_force(&self, value: T, hash: String) {
+        self.current.store(Arc::new(value));
+        let generation = {
+            let mut status = self.status.lock();
+            status.generation += 1;
+            status.hash.clone_from(&hash);
+            status.generation
+        };
+        self.set_error(None);
+        self.metrics.reloads.inc();
+        self.metrics.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
+        tracing::info!(generation, hash, "the changed configuration is in force");
+        self.generation.send_replace(generation);
+    }
+
+    fn set_error(&self, error: Option<String>) {
+        self.metrics.in_force.set(i64::from(error.is_none()));
+        self.status.lock().error = error;
+    }
+}
+
+fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str) -> Result<T, ConfigError> {
+    let value: T = serde_yaml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+    value.validate().map_err(|invalid| ConfigError::invalid(path, text, invalid))?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests;
