@@ -2,4 +2,5 @@
 
 pub mod backend;
 pub mod config;
+pub mod receipts;
 pub mod route;

@@ -1,0 +1,80 @@
+//! The settings of the receipt manager, and what a client is promised at a pop.
+
+use super::types::{ChannelKind, Mode};
+
+/// Settings; all may change at run time. Durations in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// `renewAheadTimeMillis`: renew so long before the lease ends, but never before half of the lease is over.
+    pub renew_ahead_ms: i64,
+    /// `renewMaxTimeMillis`: so long after the receive, let go with the group's retry back-off.
+    pub renew_max_time_ms: i64,
+    /// `maxRenewRetryTimes`: after so many failed retries in a row stop renewing.
+    pub max_renew_retry_times: u32,
+    /// `invisibleTimeMillisWhenClear`: how soon a returned message becomes visible.
+    pub clear_invisible_ms: i64,
+    /// How long the n-th renewal extends the lease; the last value counts for all further ones. An empty list means one minute.
+    pub renew_steps_ms: Vec<i64>,
+    /// Most handles of one client.
+    pub max_handles_per_client: u32,
+    /// Most handles of all clients together. At most [`MAX_HANDLES`].
+    pub max_handles: u32,
+    /// Most entries of one request to a broker (`batchChangeInvisibleTimeMaxNum`), at least 1.
+    pub max_batch: usize,
+    /// Most requests to one broker at the same time, at least 1.
+    pub max_requests_per_broker: usize,
+    /// How long one request may take before its entries count as failed by time-out.
+    pub request_timeout_ms: i64,
+}
+
+/// No sidecar can hold more handles than this.
+pub const MAX_HANDLES: u32 = 1 << 24;
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            renew_ahead_ms: 10 * SECOND,
+            renew_max_time_ms: 180 * MINUTE,
+            max_renew_retry_times: 3,
+            clear_invisible_ms: SECOND,
+            renew_steps_ms: [1, 3, 5, 10, 30, 60].map(|minutes| minutes * MINUTE).to_vec(),
+            max_handles_per_client: 100_000,
+            max_handles: 1_200_000,
+            max_batch: 1_024,
+            max_requests_per_broker: 8,
+            request_timeout_ms: 3 * SECOND,
+        }
+    }
+}
+
+/// What decides the promise at a pop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromiseSettings {
+    /// `enableGrpcChannelReceiptHandleRenew`.
+    pub grpc_renew: bool,
+    /// The group's own value of the switch, which counts before the sidecar's (D9).
+    pub group_renew: Option<bool>,
+    /// `defaultInvisibleTimeMills`, or the group's own value.
+    pub default_invisible_ms: i64,
+    /// The group's `consumeTimeoutMinute`.
+    pub consume_timeout_minutes: i64,
+    /// `maxInvisibleTimeMills`: the longest lease that may be asked for.
+    pub max_invisible_ms: i64,
+}
+
+/// What to ask the broker for when a client wants auto-renewal, and how the lease is kept afterwards.
+///
+/// Precedence: the kind of channel (remoting is always renewed), then the group's own switch, then the sidecar's.
+#[must_use]
+pub fn promise(kind: ChannelKind, settings: &PromiseSettings) -> (Mode, i64) {
+    let renew = kind == ChannelKind::Remoting || settings.group_renew.unwrap_or(settings.grpc_renew);
+    let longest = settings.max_invisible_ms.max(1);
+    if renew {
+        (Mode::Renew, settings.default_invisible_ms.clamp(1, longest))
+    } else {
+        (Mode::Keep, settings.consume_timeout_minutes.saturating_mul(MINUTE).clamp(1, longest))
+    }
+}
