@@ -1,0 +1,1 @@
+//! How leases and progress look in the store.
