@@ -1,2 +1,4 @@
 //! Placeholder; see ARCHITECTURE.md.
 pub mod store;
+
+pub mod lease;
