@@ -1,0 +1,41 @@
+# Two commands are enough: `make run` shows it at work, `make test` proves it. Both install what is missing.
+.DEFAULT_GOAL := help
+.PHONY: help setup build release run demo test unit conformance lint fmt docs bench fuzz
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: ## Install what is missing (git-ignored, under .cache/)
+	@scripts/setup
+
+build: ## Build everything once, tests included
+	cargo build --locked --workspace --all-targets
+
+release: ## Build the release binaries
+	cargo build --locked --release --workspace --bins
+
+run: ## Build, start waybill standalone, and show a client at work
+	@scripts/demo
+
+demo: run ## The same as run
+
+test: ## Lint, every test, the published clients, the demonstration
+	@scripts/test
+
+unit: setup ## The Rust tests only
+	@scripts/test build rust
+
+conformance: setup ## The published clients against a standalone Waybill
+	@scripts/test build conformance
+
+lint: setup ## Format, clippy, licences, docs, and what no tool checks
+	@scripts/lint
+
+fmt: ## Format the Rust code
+	cargo fmt --all
+
+docs: ## Write the generated pages under docs/ again
+	WAYBILL_WRITE_DOCS=1 cargo test --locked --workspace generated_docs
+
+bench: ## Measure against Apache RocketMQ and the disk (release build; takes a while)
+	@bench/run

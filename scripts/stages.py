@@ -1,0 +1,140 @@
+"""Runs commands as named stages: one after the other, output shown and kept, a time limit on each, a table at the end."""
+
+import dataclasses
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import threading
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+LOGS = ROOT / ".cache" / "logs"
+GRACE_S = 10
+
+
+@dataclasses.dataclass
+class Stage:
+    """A command, and the most seconds it may take. A failed `essential` stage ends the run."""
+
+    name: str
+    command: list
+    limit_s: int
+    essential: bool = False
+    env: dict = dataclasses.field(default_factory=dict)
+    counts: bool = True
+
+
+@dataclasses.dataclass
+class Outcome:
+    """What came of a stage. A stage that counted nothing counts as one check."""
+
+    name: str
+    passed: int
+    failed: int
+    skipped: int
+    seconds: float
+
+
+def run(stage):
+    """Runs one stage and returns its Outcome."""
+    LOGS.mkdir(parents=True, exist_ok=True)
+    log = LOGS / f"{stage.name}.log"
+    print(f"\n== {stage.name}: {' '.join(map(str, stage.command))}", flush=True)
+    started = time.monotonic()
+    code = execute(stage, log)
+    seconds = time.monotonic() - started
+    passed, failed, skipped = count(log.read_text(errors="replace")) if stage.counts else (0, 0, 0)
+    if code != 0 and failed == 0:
+        failed = 1  # it failed without saying which of its checks did
+    elif code == 0 and passed + failed == 0:
+        passed = 1
+    print(f"== {stage.name}: {'ok' if failed == 0 else 'FAILED'} after {seconds:.0f} s", flush=True)
+    return Outcome(stage.name, passed, failed, skipped, seconds)
+
+
+def execute(stage, log):
+    """Runs the command in a process group of its own, so that nothing it started outlives its time limit."""
+    process = subprocess.Popen(stage.command, cwd=ROOT, env={**os.environ, **stage.env}, stdin=subprocess.DEVNULL,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    timer = threading.Timer(stage.limit_s, stop, (process, stage))
+    timer.start()
+    try:
+        with open(log, "wb") as kept, process.stdout:
+            for line in process.stdout:
+                kept.write(line)
+                show(line)
+        return process.wait()
+    except KeyboardInterrupt:
+        stop(process, stage)
+        raise
+    finally:
+        timer.cancel()
+
+
+def show(line):
+    """Prints a line of a stage's output as it came."""
+    os.write(1, line)
+
+
+def stop(process, stage):
+    """Ends the stage's process group: politely, then for good."""
+    print(f"== {stage.name}: stopped, it may take at most {stage.limit_s} s", flush=True)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+def count(text):
+    """Adds up (passed, failed, skipped) of all the closing lines of test runners in `text`."""
+    text = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    total = [0, 0, 0]
+    for line in text.splitlines():
+        if re.match(r"\s*Summary \[.*\] +[\d/]+ tests? run:", line):  # nextest
+            found = [number(line, rf"(\d+) {word}\b") for word in ("passed", "failed", "skipped")]
+            found[1] += number(line, r"(\d+) timed out") + number(line, r"(\d+) exec failed")
+        elif line.startswith("test result:"):  # cargo test
+            found = [number(line, rf"(\d+) {word}\b") for word in ("passed", "failed", "ignored")]
+        elif re.match(r"Ran \d+ tests? in ", line):  # Python's unittest: all, and in a later line those that failed
+            found = [number(line, r"Ran (\d+)"), 0, 0]
+        elif re.fullmatch(r"FAILED \(.*\)", line):
+            bad = number(line, r"failures=(\d+)") + number(line, r"errors=(\d+)")
+            found = [-bad, bad, 0]
+        elif re.fullmatch(r"(\w+: )?\d+ passed, \d+ failed(, \d+ skipped)?", line):  # our own
+            found = [number(line, rf"(\d+) {word}\b") for word in ("passed", "failed", "skipped")]
+        else:
+            continue
+        total = [a + b for a, b in zip(total, found)]
+    return tuple(total)
+
+
+def number(line, pattern):
+    """The number that `pattern` captures in `line`, or 0."""
+    match = re.search(pattern, line)
+    return int(match.group(1)) if match else 0
+
+
+def run_all(stages):
+    """Runs the stages, prints the table and the closing line, and returns the exit code."""
+    outcomes = []
+    for stage in stages:
+        outcomes.append(run(stage))
+        if stage.essential and outcomes[-1].failed:
+            print(f"== the rest is not run: it needs {stage.name}", flush=True)
+            break
+    print(f"\n{'stage':14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    for o in outcomes:
+        print(f"{o.name:14}{o.passed:8}{o.failed:8}{o.skipped:9}{o.seconds:9.0f}")
+    print(f"{'all':14}{'':25}{sum(o.seconds for o in outcomes):9.0f}\n")
+    passed, failed, skipped = (sum(getattr(o, w) for o in outcomes) for w in ("passed", "failed", "skipped"))
+    closing = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
+    (LOGS / "closing-line.txt").write_text(closing + "\n")
+    print(closing, flush=True)
+    return 1 if failed or len(outcomes) < len(stages) else 0
