@@ -142,8 +142,19 @@ impl Ledger {
     /// How much a pop could take now at most: expired leases that are not held back, and offsets never considered.
     pub fn rest(&mut self, now_ms: i64, queues: Range<u32>, in_flight_max: usize, source: &mut dyn Source) -> u64 {
         let now = self.tick(now_ms);
-        self.look(now, queues.clone(), source);
-        self.range(queues).map(|(_, queue)| takeable(queue, in_flight_max)).fold(0, u64::saturating_add)
+        self.find_groups(source);
+        let mut rest = 0_u64;
+        for id in queues {
+            let (min, end) = source.bounds(id);
+            rest = rest.saturating_add(match self.queues.get_mut(&id) {
+                Some(queue) => {
+                    queue.advance(now);
+                    takeable(queue, end.saturating_sub(queue.progress.next.max(min)), in_flight_max)
+                }
+                None => end.saturating_sub(source.start(id).max(min)).min(in_flight_max as u64),
+            });
+        }
+        rest
     }
 
     /// First offset of the queue never considered; `None` for a queue never read.
@@ -204,9 +215,9 @@ impl Ledger {
     }
 }
 
-/// What a pop could take from the queue now at most.
-pub(super) fn takeable(queue: &Queue, in_flight_max: usize) -> u64 {
-    let fresh = queue.end.saturating_sub(queue.progress.next).min(in_flight_max.saturating_sub(queue.open_len()) as u64);
+/// What a pop could take from the queue now at most, of which `unread` offsets were never considered.
+pub(super) fn takeable(queue: &Queue, unread: u64, in_flight_max: usize) -> u64 {
+    let fresh = unread.min(in_flight_max.saturating_sub(queue.open_len()) as u64);
     fresh.saturating_add(queue.available_rows() as u64).min(in_flight_max.saturating_sub(queue.in_flight()) as u64)
 }
 

@@ -35,6 +35,7 @@ impl Ledger {
     /// Gives out at most `args.max` messages under one pop time.
     pub fn pop(&mut self, args: &PopArgs, source: &mut dyn Source, changes: &mut Vec<Change>) -> Popped {
         let now = self.tick(args.now_ms);
+        self.find_groups(source);
         self.look(now, args.queues.clone(), source);
         self.pops += 1;
         let mut pop = Pop {
@@ -59,8 +60,8 @@ impl Ledger {
         self.finish(pop)
     }
 
-    /// Makes the queues known and up to date: bounds, clock, message groups.
-    pub(super) fn look(&mut self, now: i64, queues: Range<u32>, source: &mut dyn Source) {
+    /// Looks up the message groups of rows that were taken while consumption was not ordered.
+    pub(super) fn find_groups(&mut self, source: &mut dyn Source) {
         for (id, offset) in std::mem::take(&mut self.groupless) {
             let Some(queue) = self.queues.get_mut(&id) else { continue };
             if queue.get(offset).is_some_and(|lease| lease.order_group.is_none()) {
@@ -70,6 +71,10 @@ impl Ledger {
                 }
             }
         }
+    }
+
+    /// Makes the queues known and up to date: bounds and clock.
+    fn look(&mut self, now: i64, queues: Range<u32>, source: &mut dyn Source) {
         for id in queues {
             let (min, end) = source.bounds(id);
             let ordered = self.ordered;
@@ -137,7 +142,7 @@ impl Ledger {
                 if std::mem::take(&mut queue.dirty) {
                     pop.changes.push(Change::Progress(id, queue.progress));
                 }
-                popped.rest = popped.rest.saturating_add(takeable(queue, pop.args.in_flight_max));
+                popped.rest = popped.rest.saturating_add(takeable(queue, queue.end.saturating_sub(queue.progress.next), pop.args.in_flight_max));
             }
         }
         popped

@@ -12,7 +12,7 @@ pub(super) struct Queue {
     pub(super) dirty: bool,
     /// One past the largest readable offset, as the latest pop saw it.
     pub(super) end: u64,
-    /// The latest pop stopped at the in-flight limit.
+    /// A pop stopped at the in-flight limit since the latest ack.
     pub(super) limited: bool,
     /// Latest pop time given in this queue.
     pub(super) last_pop_ms: i64,

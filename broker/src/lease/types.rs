@@ -153,7 +153,7 @@ pub trait Source {
     fn bounds(&self, queue: u32) -> (u64, u64);
     /// Where a group begins that never read this queue.
     fn start(&mut self, queue: u32) -> u64;
-    /// Asked once in a pop for each message that could be given out.
+    /// Asked in a pop for each message that could be given out; twice if it is passed over first and its turn comes in the same pop.
     fn examine(&mut self, queue: u32, offset: u64) -> Verdict;
     /// Hash of the message group; asked only if consumption is ordered. `None` = no group.
     fn message_group(&mut self, _queue: u32, _offset: u64) -> Option<u32> {
