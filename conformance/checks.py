@@ -1,0 +1,452 @@
+"""The checks: what is done through a client and what must come of it. Each gets a Test, returns a note or raises."""
+import base64
+import threading
+import time
+
+from clients import OperationError
+
+# Shortest and longest invisible duration a server accepts, seconds.
+INVISIBLE_MIN_S, INVISIBLE_MAX_S = 10, 43_200
+BODY_BYTES_MAX = 4 * 1024 * 1024
+# How late a redelivery may be before a check calls it lost, seconds (a busy machine; Apache needs up to 5).
+LATE_S = 20
+AWAIT_S = 5
+
+CHECKS = {}
+# Apache's known failures: check -> why. They count as known there, never against Waybill.
+KNOWN_APACHE = {"extend-old": "Apache answers OK to an ack with the handle from before the extension and redelivers the message"}
+
+
+class Failed(Exception):
+    """The server or the client did something else than the check demands."""
+
+
+class Skip(Exception):
+    """The check does not apply."""
+
+
+def check(name, needs=(), timeout_s=90):
+    def register(function):
+        CHECKS[name] = {"run": function, "needs": set(needs), "timeout_s": timeout_s, "doc": function.__doc__.strip()}
+        return function
+    return register
+
+
+def expect(condition, message):
+    if not condition:
+        raise Failed(message)
+
+
+class Test:
+    """What a check works with: an agent, and topics and groups of its own."""
+
+    def __init__(self, agent, admin, prefix, deadline, auto_create):
+        self.agent, self.admin, self.prefix, self.deadline, self.auto_create = agent, admin, prefix, deadline, auto_create
+        self.open, self.count, self.lock = [], 0, threading.Lock()
+
+    def _next(self, kind):
+        with self.lock:
+            self.count += 1
+            return f"{self.prefix}-{kind}{self.count}"
+
+    def name(self, kind):
+        """A name no other check uses."""
+        return self._next(kind)
+
+    def left(self):
+        return self.deadline - time.monotonic()
+
+    def call(self, op, **arguments):
+        return self.agent.start(op, **arguments)(self.left())
+
+    def topic(self, queues=4):
+        topic = self._next("t")
+        self.admin.create_topic(topic, "NORMAL", queues)
+        while not self.admin.topic_routed(topic):
+            if self.left() < 0:
+                raise TimeoutError(f"no route of {topic}")
+            time.sleep(0.1)
+        return topic
+
+    def group(self, **settings):
+        group = self._next("g")
+        self.admin.create_group(group, **settings)
+        return group
+
+    def client(self, op, **arguments):
+        name = self._next(op)
+        self.call(op, name=name, **arguments)
+        self.open.append(name)
+        return name
+
+    def producer(self, topic, **more):
+        return self.client("producer", topics=[topic], **more)
+
+    def consumer(self, group, topic, filter="*", **more):
+        return self.client("consumer", group=group, topic=topic, filter=filter, await_s=AWAIT_S, **more)
+
+    def send(self, producer, topic, body, **more):
+        encoded = base64.b64encode(body).decode()
+        return self.call("send", name=producer, topic=topic, body=encoded, **more)["id"]
+
+    def send_many(self, producer, topic, bodies):
+        waits = [self.agent.start("send", name=producer, topic=topic, body=base64.b64encode(b).decode()) for b in bodies]
+        return [w(self.left())["id"] for w in waits]
+
+    def receive(self, consumer, max=32, invisible_s=30):
+        """One receive. A long poll that ended empty in the client's own time-out is an empty answer."""
+        try:
+            messages = self.call("receive", name=consumer, max=max, invisible_s=invisible_s)["messages"]
+        except OperationError as e:
+            if e.code is None and any(t in e.text for t in ("DEADLINE_EXCEEDED", "Deadline", "Timeout expired", "timed out")):
+                return []
+            raise
+        expect(not any(m["corrupted"] for m in messages), "the client says a message is corrupted")
+        for m in messages:
+            m["body"] = base64.b64decode(m["body"])
+        return messages
+
+    def receive_until(self, consumer, count, within_s=30, **more):
+        """Receives until that many messages came or the time is up."""
+        found, end = [], time.monotonic() + min(within_s, self.left())
+        while len(found) < count and time.monotonic() < end:
+            found += self.receive(consumer, **more)
+        return found
+
+    def nothing_until(self, consumer, end, **more):
+        """Receives until the moment `end` (monotonic); fails at the first message."""
+        while time.monotonic() < end:
+            for m in self.receive(consumer, **more):
+                raise Failed(f"came back (attempt {m['attempt']})")
+
+    def ack(self, consumer, message, **more):
+        self.call("ack", name=consumer, ref=message["ref"], **more)
+
+    def change(self, consumer, message, invisible_s):
+        return self.call("change", name=consumer, ref=message["ref"], invisible_s=invisible_s)["changed"]
+
+    def events(self, push, ready, within_s=45):
+        """What a push consumer's listener saw, once `ready(events)` or the time is up."""
+        end = time.monotonic() + min(within_s, self.left())
+        while True:
+            events = self.call("seen", name=push)["events"]
+            if ready(events) or time.monotonic() > end:
+                return events
+            time.sleep(0.3)
+
+    def close(self):
+        """Shuts the clients down; failures here are not the check's."""
+        waits = [self.agent.start("close", name=name) for name in self.open]
+        for wait in waits:
+            try:
+                wait(5)
+            except (OperationError, TimeoutError):
+                pass
+
+
+def refused(work, code, what):
+    """Runs work, which must fail with the server's code or be refused by the client itself; the note."""
+    try:
+        work()
+    except OperationError as e:
+        if e.code is None and e.kind not in ("Agent", "Panic"):
+            return f"{what}: refused by the client itself ({e.kind})"
+        expect(e.code == code, f"{what}: {e}, expected {code}")
+        return f"{what}: {code}"
+    raise Failed(f"{what}: accepted, expected {code}")
+
+
+# --- the way of a message --------------------------------------------------------------------------------------------
+
+def round_trip(t, count, **more):
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic, **more), t.consumer(group, topic, **more)
+    bodies = [b"m%d" % i for i in range(count)]
+    ids = t.send_many(producer, topic, bodies)
+    found = t.receive_until(consumer, count, invisible_s=INVISIBLE_MIN_S)
+    expect(sorted(m["id"] for m in found) == sorted(ids), f"sent {count}, received {len(found)}")
+    expect(sorted(m["body"] for m in found) == sorted(bodies), "bodies differ")
+    expect(all(m["attempt"] == 1 for m in found), f"attempts {sorted({m['attempt'] for m in found})}")
+    for m in found:
+        t.ack(consumer, m)
+    return consumer
+
+
+@check("normal")
+def normal(t):
+    """10 sent, 10 received at attempt 1, acked; nothing comes back within 14 s (lease 10 s)."""
+    consumer = round_trip(t, 10)
+    t.nothing_until(consumer, time.monotonic() + INVISIBLE_MIN_S + 4)
+    return "10 of 10, no redelivery"
+
+
+@check("plaintext", needs=["tls-default"])
+def plaintext(t):
+    """The client that uses TLS by default, with TLS off: 3 sent, received, acked."""
+    round_trip(t, 3, tls=False)
+    return "3 of 3 without TLS"
+
+
+@check("tls", needs=["tls"])
+def tls(t):
+    """3 sent, received, acked over TLS."""
+    round_trip(t, 3, tls=True)
+    return "3 of 3 over TLS"
+
+
+@check("batch-32")
+def batch_32(t):
+    """96 sent, received in batches of at most 32; 32 at once is possible."""
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    t.send_many(producer, topic, [b"b%d" % i for i in range(96)])
+    sizes, seen, end = [], set(), time.monotonic() + 40
+    while len(seen) < 96 and time.monotonic() < end:
+        found = t.receive(consumer, max=32, invisible_s=60)
+        if found:
+            sizes.append(len(found))
+        expect(not seen & {m["id"] for m in found}, "a message came twice")
+        seen |= {m["id"] for m in found}
+        for m in found:
+            t.ack(consumer, m)
+    expect(len(seen) == 96, f"{len(seen)} of 96, batches {sizes}")
+    expect(max(sizes) == 32, f"largest batch {max(sizes)}: {sizes}")
+    return f"batches {sizes}"
+
+
+def filtered(t, expression, tags, wanted):
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic, filter=expression)
+    for i, tag in enumerate(tags):
+        t.send(producer, topic, b"%d" % i, **({"tag": tag} if tag else {}))
+    found = t.receive_until(consumer, len(wanted), within_s=25)
+    found += t.receive(consumer)  # and nothing more
+    got = sorted(m["tag"] or "" for m in found)
+    expect(got == sorted(wanted), f"got tags {got}")
+    for m in found:
+        t.ack(consumer, m)
+    return f"{expression}: {len(found)} of {len(tags)}"
+
+
+@check("tag-filter")
+def tag_filter(t):
+    """Filter "A||C" over the tags A, B, C and none: only A and C arrive."""
+    return filtered(t, "A||C", ["A", "B", "C", None] * 3, ["A", "C"] * 3)
+
+
+@check("tag-hash")
+def tag_hash(t):
+    """Tags AaAa and BBBB have the same Java hash: the filter AaAa lets only AaAa through."""
+    return filtered(t, "AaAa", ["AaAa", "BBBB", "BBBB", "AaAa"], ["AaAa", "AaAa"])
+
+
+@check("properties")
+def properties(t):
+    """Body, tag, keys and properties with unicode arrive byte for byte; the id is the one of the receipt."""
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    text = "Grüße 你好 🚚 \u200d e\u0301"
+    body = text.encode() + bytes(range(256))
+    sent = {"Schlüssel 键": text, "plain": "a=b;c d\"'\\", "long": "x" * 4000}
+    message_id = t.send(producer, topic, body, tag="Tag-你好", keys=["key-1", "键🚚"], properties=sent)
+    found = t.receive_until(consumer, 1)
+    expect(len(found) == 1, f"received {len(found)}")
+    m = found[0]
+    t.ack(consumer, m)
+    expect(m["id"] == message_id, f"id {m['id']}, receipt {message_id}")
+    expect(m["body"] == body, "body differs")
+    expect(m["tag"] == "Tag-你好", f"tag {m['tag']!r}")
+    expect(m["keys"] == sorted(["key-1", "键🚚"]), f"keys {m['keys']}")
+    differing = {k: m["properties"].get(k) for k, v in sent.items() if m["properties"].get(k) != v}
+    expect(not differing, f"properties differ: {differing}")
+    more = sorted(set(m["properties"]) - set(sent))
+    return "byte for byte" + (f"; the server adds {more}" if more else "")
+
+
+@check("large-body", timeout_s=120)
+def large_body(t):
+    """A body of 4,190,208 bytes (4 MiB less 4 KiB for headers) arrives whole."""
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    body = bytes(i * 7 % 251 for i in range(4096)) * ((BODY_BYTES_MAX - 4096) // 4096)
+    t.send(producer, topic, body)
+    found = t.receive_until(consumer, 1, max=1)
+    expect(len(found) == 1 and found[0]["body"] == body, "not received whole")
+    t.ack(consumer, found[0])
+    return f"{len(body):,} bytes"
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+def extended(t, handle):
+    topic, group = t.topic(queues=1), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    t.send(producer, topic, b"lease")
+    found = t.receive_until(consumer, 1, max=1, invisible_s=INVISIBLE_MIN_S)
+    expect(len(found) == 1, "not received")
+    changed = t.change(consumer, found[0], INVISIBLE_MIN_S + 2)
+    extended_at = time.monotonic()
+    t.ack(consumer, found[0], handle=handle)
+    t.nothing_until(consumer, extended_at + INVISIBLE_MIN_S + 2 + 10, invisible_s=INVISIBLE_MIN_S)
+    return f"the handle {'changed' if changed else 'stayed'}; acked for good"
+
+
+@check("extend-new", needs=["change"])
+def extend_new(t):
+    """Extend the lease, ack with the handle the extension gave: the message never comes back."""
+    return extended(t, "new")
+
+
+@check("extend-old", needs=["change"])
+def extend_old(t):
+    """Extend the lease, ack with the handle from before: acked for good."""
+    return extended(t, "old")
+
+
+@check("redelivery")
+def redelivery(t):
+    """Not acked within its 10 s: comes back with attempt 2 and the same id, not earlier."""
+    topic, group = t.topic(queues=1), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    message_id = t.send(producer, topic, b"again")
+    first, received_at = [], 0.0
+    while not first and t.left() > 0:
+        before = time.monotonic()
+        first, received_at = t.receive(consumer, max=1, invisible_s=INVISIBLE_MIN_S), before
+    expect(len(first) == 1 and first[0]["attempt"] == 1, f"first delivery {first}")
+    second = t.receive_until(consumer, 1, within_s=INVISIBLE_MIN_S + LATE_S, invisible_s=INVISIBLE_MIN_S)
+    after = time.monotonic() - received_at
+    expect(len(second) == 1, f"not back after {after:.1f} s")
+    expect(second[0]["id"] == message_id == first[0]["id"], "another id")
+    expect(second[0]["attempt"] == 2, f"attempt {second[0]['attempt']}")
+    expect(after >= INVISIBLE_MIN_S, f"back after {after:.1f} s")
+    t.ack(consumer, second[0])
+    return f"back after {after:.1f} s"
+
+
+@check("share")
+def share(t):
+    """Two consumers of one group take 200 messages: each once, both get some."""
+    topic, group = t.topic(), t.group()
+    producer = t.producer(topic)
+    consumers = [t.consumer(group, topic) for _ in range(2)]
+    ids = set(t.send_many(producer, topic, [b"s%d" % i for i in range(200)]))
+    taken, errors, end = [[], []], [], time.monotonic() + 40
+
+    def take(number):
+        try:
+            while len(taken[0]) + len(taken[1]) < 200 and time.monotonic() < end:
+                for m in t.receive(consumers[number], max=8, invisible_s=60):
+                    t.ack(consumers[number], m)
+                    taken[number].append(m["id"])
+        except Exception as e:  # handed to the check's own thread
+            errors.append(e)
+
+    threads = [threading.Thread(target=take, args=(n,)) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    both = taken[0] + taken[1]
+    expect(len(both) == len(set(both)), f"{len(both) - len(set(both))} came twice")
+    expect(set(both) == ids, f"{len(ids - set(both))} missing")
+    expect(taken[0] and taken[1], "one consumer got nothing")
+    return f"{len(taken[0])} + {len(taken[1])}"
+
+
+# --- push ------------------------------------------------------------------------------------------------------------
+
+@check("push-success", needs=["push"])
+def push_success(t):
+    """A push consumer's listener sees each of 10 messages once."""
+    topic, group = t.topic(), t.group()
+    producer = t.producer(topic)
+    push = t.client("push", group=group, topic=topic, filter="*", fail_attempts=0)
+    ids = t.send_many(producer, topic, [b"p%d" % i for i in range(10)])
+    t.events(push, lambda e: len(e) >= 10)
+    time.sleep(5)
+    seen = [e["id"] for e in t.call("seen", name=push)["events"]]
+    expect(sorted(seen) == sorted(ids), f"10 sent, the listener saw {len(seen)}, {len(set(seen))} different")
+    return "10 of 10, each once"
+
+
+@check("push-retry", needs=["push"])
+def push_retry(t):
+    """The listener fails the first delivery (group's back-off 1, 2, 3 s): delivered again with attempt 2, then no more."""
+    topic, group = t.topic(), t.group(retry_ms=[1000, 2000, 3000])
+    producer = t.producer(topic)
+    push = t.client("push", group=group, topic=topic, filter="*", fail_attempts=1)
+    ids = t.send_many(producer, topic, [b"r%d" % i for i in range(3)])
+    t.events(push, lambda e: len(e) >= 6)
+    time.sleep(5)
+    gaps = []
+    events = t.call("seen", name=push)["events"]
+    for i in ids:
+        mine = [e for e in events if e["id"] == i]
+        expect([e["attempt"] for e in mine] == [1, 2], f"attempts {[e['attempt'] for e in mine]}")
+        gaps.append(mine[1]["at"] - mine[0]["at"])
+    expect(min(gaps) >= 0.9, f"again after {min(gaps):.1f} s, the back-off is 1 s")
+    return f"attempt 2 after {min(gaps):.1f} to {max(gaps):.1f} s"
+
+
+# --- refusals --------------------------------------------------------------------------------------------------------
+
+@check("missing-topic")
+def missing_topic(t):
+    """Sending to a topic that does not exist: TOPIC_NOT_FOUND 40402 (unless the server creates topics on first use)."""
+    topic = t.name("absent")
+
+    def work():
+        producer = t.producer(t.topic())
+        t.send(producer, topic, b"x")
+
+    if "topic" in t.auto_create:
+        work()
+        return "created on first use"
+    return refused(work, 40402, "send")
+
+
+@check("missing-group")
+def missing_group(t):
+    """Receiving for a group that does not exist: CONSUMER_GROUP_NOT_FOUND 40403 (unless created on first use: empty)."""
+    topic, group = t.topic(), t.name("absent")
+    if "group" in t.auto_create:
+        expect(t.receive(t.consumer(group, topic)) == [], "received something")
+        return "created on first use: empty answer"
+    return refused(lambda: t.receive(t.consumer(group, topic)), 40403, "receive")
+
+
+@check("illegal-names")
+def illegal_names(t):
+    """Topic "bad topic!" → ILLEGAL_TOPIC 40002, group "bad group!" → ILLEGAL_CONSUMER_GROUP 40003."""
+    topic = t.topic()
+    producer = t.producer(topic)
+    one = refused(lambda: t.send(producer, "bad topic!", b"x"), 40002, "topic")
+    two = refused(lambda: t.receive(t.consumer("bad group!", topic)), 40003, "group")
+    return f"{one}; {two}"
+
+
+@check("oversize")
+def oversize(t):
+    """A body of 4 MiB + 1: MESSAGE_BODY_TOO_LARGE 41301."""
+    topic = t.topic()
+    producer = t.producer(topic)
+    return refused(lambda: t.send(producer, topic, b"x" * (BODY_BYTES_MAX + 1)), 41301, "send")
+
+
+@check("invisible-range")
+def invisible_range(t):
+    """Invisible durations of 5 s and 43,201 s: ILLEGAL_INVISIBLE_TIME 40011, for receive and (the long one) for change."""
+    topic, group = t.topic(), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    notes = [refused(lambda s=s: t.receive(consumer, max=1, invisible_s=s), 40011, f"receive {s} s")
+             for s in (5, INVISIBLE_MAX_S + 1)]
+    if "change" in t.agent.client.features:
+        t.send(producer, topic, b"x")
+        found = t.receive_until(consumer, 1, max=1)
+        expect(len(found) == 1, "not received")
+        notes.append(refused(lambda: t.change(consumer, found[0], INVISIBLE_MAX_S + 1), 40011, f"change {INVISIBLE_MAX_S + 1} s"))
+        t.ack(consumer, found[0], handle="old")
+    return "; ".join(notes)

@@ -1,0 +1,119 @@
+"""Agent of the published Python client (PyPI rocketmq-python-client): does what ../run tells it on standard input.
+
+One JSON object a line in, one a line out; see "Agents" in ../README.md. Each command runs on a thread of its own.
+"""
+import argparse
+import base64
+import json
+import sys
+import threading
+import time
+
+from rocketmq.v5.client import ClientConfiguration, Credentials
+from rocketmq.v5.consumer.push.message_listener import ConsumeResult, MessageListener
+from rocketmq.v5.consumer.push.push_consumer import PushConsumer
+from rocketmq.v5.consumer.simple.simple_consumer import SimpleConsumer
+from rocketmq.v5.exception import ClientException
+from rocketmq.v5.model.filter_expression import FilterExpression
+from rocketmq.v5.model.message import Message
+from rocketmq.v5.producer.producer import Producer
+
+
+class Agent:
+    def __init__(self, endpoint):
+        self.endpoint = endpoint
+        self.clients, self.received, self.events = {}, {}, {}
+        self.output = threading.Lock()
+
+    def configuration(self):
+        return ClientConfiguration(self.endpoint, Credentials())
+
+    def producer(self, c):
+        client = Producer(self.configuration(), c["topics"], tls_enable=c.get("tls", False))
+        client.startup()
+        self.clients[c["name"]] = client
+
+    def send(self, c):
+        m = Message()
+        m.topic = c["topic"]
+        m.body = base64.b64decode(c["body"])
+        if "tag" in c:
+            m.tag = c["tag"]
+        for key in c.get("keys", []):
+            m.keys = key
+        for key, value in c.get("properties", {}).items():
+            m.add_property(key, value)
+        return {"id": self.clients[c["name"]].send(m).message_id}
+
+    def consumer(self, c):
+        client = SimpleConsumer(self.configuration(), c["group"], {c["topic"]: FilterExpression(c["filter"])},
+                                await_duration=c["await_s"], tls_enable=c.get("tls", False))
+        client.startup()
+        self.clients[c["name"]] = client
+
+    @staticmethod
+    def show(m):
+        return {"id": m.message_id, "topic": m.topic, "tag": m.tag, "keys": sorted(m.keys), "properties": m.properties,
+                "body": base64.b64encode(m.body).decode(), "attempt": m.delivery_attempt, "corrupted": m.corrupted}
+
+    def receive(self, c):
+        shown = []
+        for m in self.clients[c["name"]].receive(c["max"], c["invisible_s"]):
+            ref = f"{c['name']}/{len(self.received)}"
+            self.received[ref] = [m, m.receipt_handle]
+            shown.append(self.show(m) | {"ref": ref})
+        return {"messages": shown}
+
+    def ack(self, c):
+        m, first_handle = self.received[c["ref"]]
+        if c.get("handle") == "old":
+            m.receipt_handle = first_handle
+        self.clients[c["name"]].ack(m)
+
+    def change(self, c):
+        m, first_handle = self.received[c["ref"]]
+        self.clients[c["name"]].change_invisible_duration(m, c["invisible_s"])
+        return {"changed": m.receipt_handle != first_handle}
+
+    def push(self, c):
+        seen = self.events[c["name"]] = []
+        agent = self
+
+        class Listener(MessageListener):
+            def consume(self, m):
+                seen.append(agent.show(m) | {"at": time.time()})
+                return ConsumeResult.FAILURE if m.delivery_attempt <= c["fail_attempts"] else ConsumeResult.SUCCESS
+
+        client = PushConsumer(self.configuration(), c["group"], Listener(), {c["topic"]: FilterExpression(c["filter"])},
+                              tls_enable=c.get("tls", False))
+        client.startup()
+        self.clients[c["name"]] = client
+
+    def seen(self, c):
+        return {"events": list(self.events[c["name"]])}
+
+    def close(self, c):
+        self.clients.pop(c["name"]).shutdown()
+
+    def handle(self, c):
+        try:
+            answer = getattr(self, c["op"])(c) or {}
+        except Exception as e:  # the orchestrator judges every failure
+            answer = {"error": {"code": int(e.code) if isinstance(e, ClientException) and e.code else None,
+                                "type": type(e).__name__, "text": str(e)[:500]}}
+        with self.output:
+            print(json.dumps({"n": c["n"]} | answer), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--endpoint", required=True)
+    agent = Agent(parser.parse_args().endpoint)
+    for line in sys.stdin:
+        threading.Thread(target=agent.handle, args=(json.loads(line),), daemon=True).start()
+
+
+if __name__ == "__main__":
+    main()
+    import os
+    os._exit(0)  # the client's own threads would keep the process alive

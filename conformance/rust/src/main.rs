@@ -1,0 +1,175 @@
+//! Agent of the published Rust client (crates.io rocketmq): does what ../run tells it on standard input.
+//! One JSON object a line in, one a line out; see "Agents" in ../README.md. Commands run concurrently.
+//! The client has neither a push consumer nor a change of the invisible duration.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
+use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
+use rocketmq::error::{ClientError, ErrorKind};
+use rocketmq::model::common::{FilterExpression, FilterType};
+use rocketmq::model::message::{MessageBuilder, MessageView};
+use rocketmq::{Producer, SimpleConsumer};
+use serde_json::{json, Value};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::{mpsc, RwLock};
+
+struct Consumer {
+    client: SimpleConsumer,
+    topic: String,
+    filter: String,
+}
+
+#[derive(Default)]
+struct Agent {
+    endpoint: String,
+    producers: RwLock<HashMap<String, Arc<Producer>>>,
+    consumers: RwLock<HashMap<String, Arc<Consumer>>>,
+    received: RwLock<HashMap<String, Arc<MessageView>>>,
+    next: AtomicU64,
+}
+
+/// What went wrong, in the form the orchestrator judges.
+fn error(kind: &str, text: &str, code_name: Option<&str>) -> Value {
+    json!({"error": {"code": null, "code_name": code_name, "type": kind, "text": text.chars().take(500).collect::<String>()}})
+}
+
+fn client_error(e: ClientError) -> Value {
+    let code = e.context().iter().find(|(k, _)| *k == "code").map(|(_, v)| v.clone());
+    let server = *e.kind() == ErrorKind::Server;
+    error(&format!("{:?}", e.kind()), &e.to_string(), code.as_deref().filter(|_| server))
+}
+
+fn text<'a>(c: &'a Value, key: &str) -> Result<&'a str, Value> {
+    c[key].as_str().ok_or_else(|| error("Agent", &format!("no {key}"), None))
+}
+
+fn missing() -> Value {
+    error("Agent", "no such client or message", None)
+}
+
+impl Agent {
+    fn option(&self, c: &Value) -> ClientOption {
+        let mut option = ClientOption::default();
+        option.set_access_url(&self.endpoint);
+        option.set_enable_tls(c["tls"].as_bool().unwrap_or(false));
+        option.set_long_polling_timeout(Duration::from_secs(c["await_s"].as_u64().unwrap_or(10)));
+        option
+    }
+
+    async fn run(&self, c: &Value) -> Result<Value, Value> {
+        match text(c, "op")? {
+            "producer" => self.producer(c).await,
+            "send" => self.send(c).await,
+            "consumer" => self.consumer(c).await,
+            "receive" => self.receive(c).await,
+            "ack" => self.ack(c).await,
+            "close" => self.close(c).await,
+            other => Err(error("Agent", &format!("the client cannot {other}"), None)),
+        }
+    }
+
+    async fn producer(&self, c: &Value) -> Result<Value, Value> {
+        let topics: Vec<String> = c["topics"].as_array().into_iter().flatten().filter_map(|t| t.as_str().map(String::from)).collect();
+        let mut option = ProducerOption::default();
+        option.set_topics(topics);
+        let mut client = Producer::new(option, self.option(c)).map_err(client_error)?;
+        client.start().await.map_err(client_error)?;
+        self.producers.write().await.insert(text(c, "name")?.into(), Arc::new(client));
+        Ok(json!({}))
+    }
+
+    async fn send(&self, c: &Value) -> Result<Value, Value> {
+        let client = self.producers.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
+        let body = STANDARD.decode(text(c, "body")?).map_err(|e| error("Agent", &e.to_string(), None))?;
+        let mut builder = MessageBuilder::builder().set_topic(text(c, "topic")?).set_body(body);
+        if let Some(tag) = c["tag"].as_str() {
+            builder = builder.set_tag(tag);
+        }
+        if let Some(keys) = c["keys"].as_array() {
+            builder = builder.set_keys(keys.iter().filter_map(|k| k.as_str()).collect());
+        }
+        if let Some(properties) = c["properties"].as_object() {
+            builder = builder.set_properties(properties.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect::<HashMap<_, _>>());
+        }
+        let receipt = client.send(builder.build().map_err(client_error)?).await.map_err(client_error)?;
+        Ok(json!({"id": receipt.message_id()}))
+    }
+
+    async fn consumer(&self, c: &Value) -> Result<Value, Value> {
+        let mut option = SimpleConsumerOption::default();
+        option.set_consumer_group(text(c, "group")?);
+        option.set_topics(vec![text(c, "topic")?]);
+        let mut client = SimpleConsumer::new(option, self.option(c)).map_err(client_error)?;
+        client.start().await.map_err(client_error)?;
+        let consumer = Consumer { client, topic: text(c, "topic")?.into(), filter: text(c, "filter")?.into() };
+        self.consumers.write().await.insert(text(c, "name")?.into(), Arc::new(consumer));
+        Ok(json!({}))
+    }
+
+    async fn receive(&self, c: &Value) -> Result<Value, Value> {
+        let consumer = self.consumers.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
+        let filter = FilterExpression::new(FilterType::Tag, consumer.filter.clone());
+        let invisible = Duration::from_secs(c["invisible_s"].as_u64().unwrap_or(0));
+        let max = c["max"].as_i64().unwrap_or(1) as i32;
+        let messages = consumer.client.receive_with(&consumer.topic, &filter, max, invisible).await.map_err(client_error)?;
+        let mut shown = Vec::new();
+        for m in messages {
+            let reference = format!("{}/{}", text(c, "name")?, self.next.fetch_add(1, Ordering::Relaxed));
+            let mut keys = m.keys().to_vec();
+            keys.sort();
+            shown.push(json!({"ref": reference, "id": m.message_id(), "topic": m.topic(), "tag": m.tag(), "keys": keys,
+                "properties": m.properties(), "body": STANDARD.encode(m.body()), "attempt": m.delivery_attempt(), "corrupted": false}));
+            self.received.write().await.insert(reference, Arc::new(m));
+        }
+        Ok(json!({"messages": shown}))
+    }
+
+    async fn ack(&self, c: &Value) -> Result<Value, Value> {
+        let consumer = self.consumers.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
+        let message = self.received.read().await.get(text(c, "ref")?).cloned().ok_or_else(missing)?;
+        consumer.client.ack(message.as_ref()).await.map_err(client_error)?;
+        Ok(json!({}))
+    }
+
+    async fn close(&self, c: &Value) -> Result<Value, Value> {
+        let name = text(c, "name")?;
+        if let Some(Ok(p)) = self.producers.write().await.remove(name).map(Arc::try_unwrap) {
+            p.shutdown().await.map_err(client_error)?;
+        }
+        if let Some(Ok(s)) = self.consumers.write().await.remove(name).map(Arc::try_unwrap) {
+            s.client.shutdown().await.map_err(client_error)?;
+        }
+        Ok(json!({}))
+    }
+}
+
+#[tokio::main]
+async fn main() {
+    let mut arguments = std::env::args().skip_while(|a| a != "--endpoint");
+    let endpoint = arguments.nth(1).unwrap_or_default();
+    let agent = Arc::new(Agent { endpoint, ..Agent::default() });
+    let (output, mut answers) = mpsc::channel::<Value>(64);
+    tokio::spawn(async move {
+        while let Some(answer) = answers.recv().await {
+            println!("{answer}");
+        }
+    });
+    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    while let Ok(Some(line)) = lines.next_line().await {
+        let Ok(command) = serde_json::from_str::<Value>(&line) else { continue };
+        let (agent, output) = (agent.clone(), output.clone());
+        tokio::spawn(async move {
+            let n = command["n"].clone();
+            // The client panics on some answers; a task of its own turns that into an error.
+            let work = tokio::spawn(async move { agent.run(&command).await.unwrap_or_else(|e| e) });
+            let mut answer = work.await.unwrap_or_else(|e| error("Panic", &e.to_string(), None));
+            answer["n"] = n;
+            let _ = output.send(answer).await;
+        });
+    }
+}
