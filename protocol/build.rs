@@ -5,11 +5,8 @@ use std::{env, error::Error, fs};
 
 use prost::Message;
 
-const FILES: [&str; 3] = [
-    "apache/rocketmq/v2/definition.proto",
-    "apache/rocketmq/v2/service.proto",
-    "apache/rocketmq/v2/admin.proto",
-];
+const FILES: [&str; 3] =
+    ["apache/rocketmq/v2/definition.proto", "apache/rocketmq/v2/service.proto", "apache/rocketmq/v2/admin.proto"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     for file in FILES {
@@ -26,8 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), bare.encode_to_vec())?;
 
-    tonic_prost_build::configure()
-        .bytes(".")
-        .compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
     Ok(())
 }

@@ -2,3 +2,6 @@
 #![forbid(unsafe_code)]
 
 pub mod grpc;
+pub mod handle;
+pub mod names;
+pub mod remoting;

@@ -20,11 +20,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .map(Vec::as_slice)
-        .unwrap_or_default()
+    value.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 fn expected() -> Facts {
@@ -42,16 +38,9 @@ fn expected() -> Facts {
         }
     }
     for m in list(&table, "messages") {
-        facts.insert(format!(
-            "{} message {}",
-            text(m, "file"),
-            text(m, "full_name")
-        ));
+        facts.insert(format!("{} message {}", text(m, "file"), text(m, "full_name")));
         for f in list(m, "fields") {
-            let map = f
-                .get("map")
-                .map(|m| format!("<{},{}>", text(m, "key"), text(m, "value")))
-                .unwrap_or_default();
+            let map = f.get("map").map(|m| format!("<{},{}>", text(m, "key"), text(m, "value"))).unwrap_or_default();
             facts.insert(format!(
                 "field {} {}={} json={} {} {} type={} oneof={}{map}",
                 text(m, "full_name"),
@@ -107,17 +96,12 @@ fn value_type(field: &FieldDescriptorProto) -> String {
 
 fn field_fact(message: &DescriptorProto, full_name: &str, field: &FieldDescriptorProto) -> String {
     let entry = message.nested_type.iter().find(|n| {
-        n.options.as_ref().is_some_and(|o| o.map_entry())
-            && field.type_name() == format!(".{full_name}.{}", n.name())
+        n.options.as_ref().is_some_and(|o| o.map_entry()) && field.type_name() == format!(".{full_name}.{}", n.name())
     });
     let (mut label, mut map, mut oneof) = ("singular", String::new(), "");
     if let Some(entry) = entry {
         label = "map";
-        map = format!(
-            "<{},{}>",
-            value_type(&entry.field[0]),
-            value_type(&entry.field[1])
-        );
+        map = format!("<{},{}>", value_type(&entry.field[0]), value_type(&entry.field[1]));
     } else if field.label() == Label::Repeated {
         label = "repeated";
     } else if field.proto3_optional() {
@@ -138,12 +122,7 @@ fn field_fact(message: &DescriptorProto, full_name: &str, field: &FieldDescripto
 
 fn add_enum(file: &str, scope: &str, e: &EnumDescriptorProto, facts: &mut Facts) {
     for v in &e.value {
-        facts.insert(format!(
-            "{file} enum {scope}.{} {}={}",
-            e.name(),
-            v.name(),
-            v.number()
-        ));
+        facts.insert(format!("{file} enum {scope}.{} {}={}", e.name(), v.name(), v.number()));
     }
 }
 
@@ -197,17 +176,10 @@ fn ours() -> Facts {
 #[test]
 fn interface_equals_the_table() {
     let (ours, expected) = (ours(), expected());
-    assert!(
-        expected.len() > 600,
-        "the table was not read: {} facts",
-        expected.len()
-    );
+    assert!(expected.len() > 600, "the table was not read: {} facts", expected.len());
     let missing: Vec<_> = expected.difference(&ours).collect();
     let extra: Vec<_> = ours.difference(&expected).collect();
-    assert!(
-        missing.is_empty() && extra.is_empty(),
-        "missing: {missing:#?}\nextra: {extra:#?}"
-    );
+    assert!(missing.is_empty() && extra.is_empty(), "missing: {missing:#?}\nextra: {extra:#?}");
 }
 
 #[test]

@@ -1,0 +1,63 @@
+use crate::remoting::header::headers;
+
+headers! {
+    /// GET_ROUTEINFO_BY_TOPIC: the answer's body is a [`crate::remoting::TopicRouteData`].
+    GetRouteInfoRequestHeader {
+        /// The topic.
+        topic: String = "topic",
+        /// The requester cannot read map keys without quotes.
+        accept_standard_json_only: Option<bool> = "acceptStandardJsonOnly",
+    }
+
+    /// UPDATE_AND_CREATE_TOPIC.
+    CreateTopicRequestHeader {
+        /// The topic.
+        topic: String = "topic",
+        /// The template, `TBW102`.
+        default_topic: String = "defaultTopic",
+        /// Queues that can be read.
+        read_queue_nums: i32 = "readQueueNums",
+        /// Queues that can be written.
+        write_queue_nums: i32 = "writeQueueNums",
+        /// Bits: 4 read, 2 write, 1 inherit.
+        perm: i32 = "perm",
+        /// `SINGLE_TAG`.
+        topic_filter_type: String = "topicFilterType",
+        /// Bits of units of deployment; 0.
+        topic_sys_flag: Option<i32> = "topicSysFlag",
+        /// Whether the order of queues is configured.
+        order: bool = "order",
+        /// `+name=value` sets, `-name` removes; joined by commas.
+        attributes: Option<String> = "attributes",
+        /// Also if the broker would refuse it.
+        force: Option<bool> = "force",
+    }
+
+    /// DELETE_TOPIC_IN_BROKER and DELETE_TOPIC_IN_NAMESRV.
+    DeleteTopicRequestHeader {
+        /// The topic.
+        topic: String = "topic",
+    }
+
+    /// GET_TOPIC_CONFIG: the answer's body is a [`crate::remoting::TopicConfig`].
+    GetTopicConfigRequestHeader {
+        /// The topic.
+        topic: String = "topic",
+        /// Whether a logical topic is meant.
+        lo: Option<bool> = "lo",
+    }
+
+    /// GET_SUBSCRIPTIONGROUP_CONFIG: the answer's body is a [`crate::remoting::SubscriptionGroupConfig`].
+    GetSubscriptionGroupConfigRequestHeader {
+        /// The consumer group.
+        group: String = "group",
+    }
+
+    /// DELETE_SUBSCRIPTIONGROUP.
+    DeleteSubscriptionGroupRequestHeader {
+        /// The consumer group.
+        group_name: String = "groupName",
+        /// Whether its progress is forgotten too.
+        clean_offset: Option<bool> = "cleanOffset",
+    }
+}
