@@ -7,5 +7,5 @@ pub mod admin;
 pub mod clock;
 pub mod config;
 pub mod logs;
-mod process;
+pub mod process;
 pub mod signal;

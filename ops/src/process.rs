@@ -1,4 +1,6 @@
-//! What the operating system says about this process, as metrics.
+//! What the operating system says about a process; for this one, as metrics.
+
+use std::io;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -15,26 +17,48 @@ pub(crate) struct ProcessMetrics;
 
 impl Collector for ProcessMetrics {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
+        let used = usage(std::process::id()).ok();
         let mut gauge = |name: &str, help: &str, value: Option<i64>| match value {
             Some(value) => {
                 ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)
             }
             None => Ok(()),
         };
-        gauge("process_resident_memory_bytes", "Resident memory in bytes", resident_bytes())?;
+        gauge("process_resident_memory_bytes", "Resident memory in bytes", used.map(|used| used.resident_bytes))?;
         gauge("process_open_fds", "Open file descriptors", open_fds())?;
-        if let Some(seconds) = std::fs::read_to_string("/proc/self/stat").ok().and_then(|s| cpu_seconds(&s)) {
+        if let Some(used) = used {
             let help = "User and system CPU time spent, in seconds";
             let metric = encoder.encode_descriptor("process_cpu_seconds", help, None, MetricType::Counter)?;
-            ConstCounter::new(seconds).encode(metric)?;
+            ConstCounter::new(used.cpu_seconds).encode(metric)?;
         }
         Ok(())
     }
 }
 
-/// `VmRSS` of `/proc/self/status`: no need to know the page size.
-fn resident_bytes() -> Option<i64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+/// What a process has used, as the operating system counts it.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Usage {
+    /// User and system CPU time since the process started, of all its threads; a hundredth of a second is the grain.
+    pub cpu_seconds: f64,
+    /// Resident memory now.
+    pub resident_bytes: i64,
+}
+
+/// What the process `pid` has used up to now.
+///
+/// # Errors
+/// There is no such process, or it may not be looked at.
+pub fn usage(pid: u32) -> io::Result<Usage> {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+    let unreadable = || io::Error::other(format!("/proc/{pid} is not as expected"));
+    let cpu_seconds = cpu_seconds(&read("stat")?).ok_or_else(unreadable)?;
+    // A process that has ended and waits for its parent has no memory any more.
+    let resident_bytes = resident_bytes(&read("status")?).ok_or_else(unreadable)?;
+    Ok(Usage { cpu_seconds, resident_bytes })
+}
+
+/// `VmRSS` of `/proc/<pid>/status`: no need to know the page size.
+fn resident_bytes(status: &str) -> Option<i64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
     let kib: i64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
@@ -69,9 +93,16 @@ mod tests {
     }
 
     #[test]
+    fn memory_is_read_in_bytes() {
+        assert_eq!(resident_bytes("Name:\ta\nVmRSS:\t    2048 kB\nThreads:\t1\n"), Some(2 * 1024 * 1024));
+        assert_eq!(resident_bytes("Name:\ta\nState:\tZ (zombie)\n"), None);
+    }
+
+    #[test]
     fn this_process_has_memory_and_files() {
-        assert!(resident_bytes().is_some_and(|bytes| bytes > 100_000));
-        let before = open_fds().expect("/proc/self/fd");
-        assert!(before >= 3);
+        assert!(usage(std::process::id()).is_ok_and(|used| used.resident_bytes > 100_000));
+        assert!(usage(0).is_err());
+        let _file = std::fs::File::open("/proc/self/stat").expect("a file");
+        assert!(open_fds().is_some_and(|open| open >= 4), "three standard streams and the file");
     }
 }
