@@ -3,5 +3,6 @@
 
 pub mod grpc;
 pub mod handle;
+pub mod message;
 pub mod names;
 pub mod remoting;

@@ -26,3 +26,132 @@ pub fn retry_topic_of_group(group: &str) -> String {
 pub fn dlq_topic(group: &str) -> String {
     format!("{DLQ_PREFIX}{group}")
 }
+
+/// The longest topic that users may name.
+pub const MAX_TOPIC: usize = 127;
+/// The longest consumer group that users may name.
+pub const MAX_GROUP: usize = 120;
+
+/// Topics that belong to RocketMQ itself, beside those with [`SYSTEM_TOPIC_PREFIX`].
+const SYSTEM_TOPICS: [&str; 10] = [
+    "TBW102",
+    "SCHEDULE_TOPIC_XXXX",
+    "BenchmarkTest",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "CHECKPOINT_TOPIC",
+];
+/// Prefix of topics that belong to RocketMQ itself.
+pub const SYSTEM_TOPIC_PREFIX: &str = "rmq_sys_";
+/// Prefix of consumer groups that belong to RocketMQ itself.
+pub const SYSTEM_GROUP_PREFIX: &str = "CID_RMQ_SYS_";
+
+/// Why a name is not allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Nothing, or only white space.
+    #[error("the name is blank")]
+    Blank,
+    /// Something other than an ASCII letter, a digit, `_`, `-`, `%` or `|`.
+    #[error("the character {0:?} is not allowed")]
+    IllegalCharacter(char),
+    /// Too long.
+    #[error("the name has {len} characters, at most {max} are allowed")]
+    TooLong {
+        /// In characters.
+        len: usize,
+        /// What is allowed.
+        max: usize,
+    },
+    /// A name that belongs to RocketMQ itself.
+    #[error("the name belongs to the system")]
+    System,
+}
+
+/// Whether users may name a topic so.
+///
+/// # Errors
+/// The reason why not.
+pub fn validate_topic(name: &str) -> Result<(), NameError> {
+    validate(name, MAX_TOPIC)?;
+    if is_system_topic(name) { Err(NameError::System) } else { Ok(()) }
+}
+
+/// Whether users may name a consumer group so.
+///
+/// # Errors
+/// The reason why not.
+pub fn validate_group(name: &str) -> Result<(), NameError> {
+    validate(name, MAX_GROUP)?;
+    if is_system_group(name) { Err(NameError::System) } else { Ok(()) }
+}
+
+/// Whether a topic belongs to RocketMQ itself.
+pub fn is_system_topic(name: &str) -> bool {
+    name.starts_with(SYSTEM_TOPIC_PREFIX) || SYSTEM_TOPICS.contains(&name)
+}
+
+/// Whether a consumer group belongs to RocketMQ itself.
+pub fn is_system_group(name: &str) -> bool {
+    name.starts_with(SYSTEM_GROUP_PREFIX)
+}
+
+fn validate(name: &str, max: usize) -> Result<(), NameError> {
+    if name.trim().is_empty() {
+        return Err(NameError::Blank);
+    }
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '%' | '|');
+    if let Some(c) = name.chars().find(|c| !allowed(c)) {
+        return Err(NameError::IllegalCharacter(c));
+    }
+    if name.len() > max { Err(NameError::TooLong { len: name.len(), max }) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn derived_names() {
+        assert_eq!(retry_topic_v1("g", "t"), "%RETRY%g_t");
+        assert_eq!(retry_topic_v2("g", "t"), "%RETRY%g+t");
+        assert_eq!(retry_topic_of_group("g"), "%RETRY%g");
+        assert_eq!(dlq_topic("g"), "%DLQ%g");
+    }
+
+    #[test]
+    fn topics() {
+        for good in ["t", "Orders-2_a%b|c", "RMQ_SYS", "%RETRY%group", &"x".repeat(127)] {
+            assert_eq!(validate_topic(good), Ok(()), "{good}");
+        }
+        let bad = [
+            ("", NameError::Blank),
+            (" \t", NameError::Blank),
+            ("a+b", NameError::IllegalCharacter('+')),
+            ("a.b", NameError::IllegalCharacter('.')),
+            ("a b", NameError::IllegalCharacter(' ')),
+            ("größe", NameError::IllegalCharacter('ö')),
+            ("a\u{1}", NameError::IllegalCharacter('\u{1}')),
+            ("TBW102", NameError::System),
+            ("rmq_sys_x", NameError::System),
+        ];
+        for (name, reason) in bad {
+            assert_eq!(validate_topic(name), Err(reason), "{name}");
+        }
+        assert_eq!(validate_topic(&"x".repeat(128)), Err(NameError::TooLong { len: 128, max: 127 }));
+    }
+
+    #[test]
+    fn groups() {
+        assert_eq!(validate_group(&"g".repeat(120)), Ok(()));
+        assert_eq!(validate_group(&"g".repeat(121)), Err(NameError::TooLong { len: 121, max: 120 }));
+        assert_eq!(validate_group("TBW102"), Ok(()));
+        assert_eq!(validate_group("CID_RMQ_SYS_x"), Err(NameError::System));
+        assert_eq!(validate_group(""), Err(NameError::Blank));
+        assert_eq!(validate_group("a:b"), Err(NameError::IllegalCharacter(':')));
+    }
+}

@@ -1,0 +1,57 @@
+use std::fmt::Write;
+use std::net::{IpAddr, SocketAddr};
+
+/// `String.hashCode` of Java, which consume queues keep of a tag.
+pub fn java_hash(text: &str) -> i32 {
+    text.encode_utf16().fold(0, |hash: i32, unit| hash.wrapping_mul(31).wrapping_add(i32::from(unit)))
+}
+
+/// The id that tells where a message lies: address, port and physical offset in upper-case hexadecimal digits, 32 for IPv4
+/// and 56 for IPv6.
+pub fn offset_msg_id(host: SocketAddr, physical_offset: i64) -> String {
+    let mut id = String::with_capacity(56);
+    let mut hex = |bytes: &[u8]| {
+        for byte in bytes {
+            // Writing to a String cannot fail.
+            let _ = write!(id, "{byte:02X}");
+        }
+    };
+    match host.ip() {
+        IpAddr::V4(ip) => hex(&ip.octets()),
+        IpAddr::V6(ip) => hex(&ip.octets()),
+    }
+    hex(&u32::from(host.port()).to_be_bytes());
+    hex(&physical_offset.to_be_bytes());
+    id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hash_as_java() {
+        for (text, hash) in [
+            ("", 0),
+            ("a", 97),
+            ("TagA", 2598919),
+            ("polygenelubricants", i32::MIN),
+            ("你好", 652829),
+            // Two UTF-16 units: 0xD83D * 31 + 0xDE9A.
+            ("🚚", 1773053),
+        ] {
+            assert_eq!(java_hash(text), hash, "{text}");
+        }
+    }
+
+    #[test]
+    fn offset_ids() {
+        let id = |host: &str, offset| host.parse().map(|host| offset_msg_id(host, offset));
+        assert_eq!(id("127.0.0.2:22435", 0).as_deref(), Ok("7F000002000057A30000000000000000"));
+        assert_eq!(id("10.1.2.255:10911", 0x0123_4567_89AB_CDEF).as_deref(), Ok("0A0102FF00002A9F0123456789ABCDEF"));
+        assert_eq!(
+            id("[2001:db8::1]:65535", 1).as_deref(),
+            Ok("20010DB80000000000000000000000010000FFFF0000000000000001")
+        );
+    }
+}
