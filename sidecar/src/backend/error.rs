@@ -2,7 +2,7 @@
 
 use waybill_protocol::remoting::{Command, codes::response};
 
-use super::transport::TransportError;
+use super::{transport::TransportError, types::LeaseRef};
 
 /// Why a broker did not do what was asked.
 ///
@@ -53,6 +53,11 @@ pub enum BackendError {
 }
 
 impl BackendError {
+    /// A broker's answer that leaves an entry of a batch out.
+    pub(super) fn unanswered_entry() -> Self {
+        Self::Other { code: response::SYSTEM_ERROR, remark: "the broker did not answer for this entry".to_owned() }
+    }
+
     /// Whether the same request may succeed if it is sent again, here or elsewhere.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -69,6 +74,18 @@ pub(crate) struct Subject<'a> {
     pub(crate) group: &'a str,
     /// The request carried a receipt handle, so "no such message" means the handle is bad.
     pub(crate) by_handle: bool,
+}
+
+impl<'a> Subject<'a> {
+    /// A request about a topic.
+    pub(crate) fn topic(topic: &'a str) -> Self {
+        Self { topic, group: "", by_handle: false }
+    }
+
+    /// A request that carries a receipt handle.
+    pub(super) fn handle(lease: &'a LeaseRef) -> Self {
+        Self { topic: &lease.topic, group: &lease.group, by_handle: true }
+    }
 }
 
 /// Reads a response code other than success.
@@ -98,7 +115,12 @@ impl From<TransportError> for BackendError {
         match error {
             TransportError::Timeout => Self::Timeout,
             TransportError::Overloaded => Self::Busy(error.to_string()),
-            TransportError::Connection(_) | TransportError::Closed => Self::Unavailable(error.to_string()),
+            TransportError::Connection(_) | TransportError::Unreachable(_) => Self::Unavailable(error.to_string()),
         }
     }
+}
+
+/// A broker's answer that is not what the protocol says.
+pub(super) fn unreadable(error: impl std::fmt::Display) -> BackendError {
+    BackendError::Other { code: response::SYSTEM_ERROR, remark: format!("the broker's answer cannot be read: {error}") }
 }

@@ -8,7 +8,10 @@ use waybill_protocol::remoting::Command;
 /// Why no answer came back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
-    /// The connection could not be made, or it failed before the answer came. Retryable, but the broker may have acted.
+    /// There is no connection and none could be made: nothing was sent, so the same may be asked of another broker.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
+    /// The connection failed before the answer came. Retryable, but the broker may have acted.
     #[error("connection failed: {0}")]
     Connection(String),
     /// No answer within the time-out; the broker may have acted.
@@ -17,9 +20,6 @@ pub enum TransportError {
     /// Too many requests wait for this address already; nothing was sent.
     #[error("too many requests in flight")]
     Overloaded,
-    /// The transport was shut down; nothing was sent.
-    #[error("transport is closed")]
-    Closed,
 }
 
 /// Carries commands to brokers and name servers.
@@ -30,6 +30,7 @@ pub trait Transport: Send + Sync {
     /// The transport chooses the opaque number. An answer with an error code is `Ok`: it is an answer.
     async fn call(&self, address: &str, request: Command, timeout: Duration) -> Result<Command, TransportError>;
 
-    /// Sends `request` to `address` and expects no answer. `Ok` means it was handed to the connection.
-    async fn oneway(&self, address: &str, request: Command) -> Result<(), TransportError>;
+    /// Sends `request` to `address`, marked as one that needs no answer. `Ok` means that it was handed to the connection, which may be made first,
+    /// within `timeout`.
+    async fn oneway(&self, address: &str, request: Command, timeout: Duration) -> Result<(), TransportError>;
 }

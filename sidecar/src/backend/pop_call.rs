@@ -1,0 +1,141 @@
+//! Taking messages.
+
+use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+
+use tokio::sync::oneshot;
+use waybill_protocol::remoting::{Command, PopMessageRequestHeader, codes::request};
+
+use super::{
+    error::{BackendError, Subject, from_response},
+    pop::read_answer,
+    service::{MessageService, Unanswered, millis},
+    types::{ChangeEntry, LeaseRef, PopRequest, PopResult},
+};
+
+/// The broker takes any of its queues.
+const ALL_QUEUES: i32 = -1;
+/// A group without progress starts at the newest message, as in Apache's proxy.
+const FROM_NEWEST: i32 = 1;
+/// The broker fills in its own time, so that no clock but its own decides whether the request came too late.
+const BORN_NOW: i64 = 0;
+
+type Answer = Result<PopResult, BackendError>;
+
+/// Waits for what a spawned pop brings. If nobody waits any longer, what it brings is given back.
+struct Waiting {
+    answer: oneshot::Receiver<Answer>,
+    service: MessageService,
+    request: Arc<PopRequest>,
+}
+
+impl MessageService {
+    /// Takes messages, waiting for them up to the request's `poll_ms`.
+    ///
+    /// May be dropped at any time: messages that the broker gives out afterwards are given back at once and do not count as delivered.
+    ///
+    /// # Errors
+    /// `TopicNotFound`, `GroupNotFound`, `NoPermission` (nothing to read from, or the group may not), `IllegalFilter`, and the temporary ones.
+    pub async fn pop(&self, request: PopRequest) -> Result<PopResult, BackendError> {
+        let request = Arc::new(request);
+        let (sender, answer) = oneshot::channel();
+        let waiting = Waiting { answer, service: self.clone(), request: Arc::clone(&request) };
+        let service = self.clone();
+        tokio::spawn(async move {
+            let answer = service.pop_from_some_broker(&request).await;
+            if let Err(unwanted) = sender.send(answer) {
+                service.give_back(&request, unwanted).await;
+            }
+        });
+        waiting.receive().await
+    }
+
+    /// The broker that was asked for, or the next one; another one if it cannot be reached.
+    async fn pop_from_some_broker(&self, request: &PopRequest) -> Answer {
+        let route = self.route(&request.topic).await?;
+        let brokers = route.readable_brokers();
+        let asked_for = request.broker_name.as_deref().and_then(|name| brokers.iter().position(|known| known == name));
+        if let Some(name) = asked_for.and_then(|index| brokers.get(index)) {
+            return self.pop_from(name, request).await.map_err(BackendError::from)?;
+        }
+        let first = self.inner.turn.fetch_add(1, Ordering::Relaxed);
+        let mut failure = BackendError::NoPermission(format!("topic {} has no readable queue", request.topic));
+        for step in 0..brokers.len() {
+            let Some(name) = brokers.get(first.wrapping_add(step) % brokers.len()) else { break };
+            match self.pop_from(name, request).await {
+                Err(unanswered) if unanswered.not_sent => failure = unanswered.error,
+                answer => return answer?,
+            }
+        }
+        Err(failure)
+    }
+
+    async fn pop_from(&self, broker: &str, request: &PopRequest) -> Result<Answer, Unanswered> {
+        let header = PopMessageRequestHeader {
+            consumer_group: request.group.clone(),
+            topic: request.topic.clone(),
+            queue_id: ALL_QUEUES,
+            max_msg_nums: request.max_messages,
+            invisible_time: request.invisible_ms,
+            poll_time: request.poll_ms,
+            born_time: BORN_NOW,
+            init_mode: FROM_NEWEST,
+            exp_type: Some(request.filter.kind.as_str().to_owned()),
+            exp: Some(request.filter.expression.clone()),
+            order: Some(request.fifo),
+            attempt_id: request.attempt_id.clone(),
+            client_id: Some(request.client_id.clone()),
+        };
+        let command = Command::request(request::POP_MESSAGE).with_header(&header);
+        let timeout = self.poll_timeout(request.poll_ms);
+        let answer = self.ask(broker, &request.topic, command, timeout).await?;
+        let error = from_response(&answer, Subject { topic: &request.topic, group: &request.group, by_handle: false });
+        Ok(read_answer(answer, broker, &request.topic, &self.inner.metrics).unwrap_or(Err(error)))
+    }
+
+    /// The broker ends the poll; this only notices that it does not.
+    fn poll_timeout(&self, poll_ms: i64) -> Duration {
+        millis(poll_ms).saturating_add(self.request_timeout())
+    }
+
+    /// Nobody wants these messages any more. They become visible at once, and the delivery does not count.
+    async fn give_back(&self, request: &PopRequest, unwanted: Answer) {
+        let Ok(PopResult { messages, .. }) = unwanted else { return };
+        if messages.is_empty() {
+            return;
+        }
+        self.inner.metrics.gave_back(messages.len());
+        let (group, topic): (Arc<str>, Arc<str>) = (request.group.as_str().into(), request.topic.as_str().into());
+        let entries: Vec<ChangeEntry> = messages
+            .into_iter()
+            .map(|message| ChangeEntry {
+                lease: LeaseRef { group: Arc::clone(&group), topic: Arc::clone(&topic), handle: message.handle },
+                invisible_ms: 0,
+                suspend: true,
+            })
+            .collect();
+        let failed = self.change_invisible(entries).await.iter().filter(|result| result.is_err()).count();
+        if failed > 0 {
+            tracing::warn!(group = request.group, topic = request.topic, failed, "messages could not be given back; they come again when their lease ends");
+        }
+    }
+}
+
+impl Waiting {
+    async fn receive(mut self) -> Answer {
+        match (&mut self.answer).await {
+            Ok(answer) => answer,
+            Err(_) => Err(BackendError::Unavailable("the pop was aborted".to_owned())),
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // The answer may have been sent in the moment between the last poll and now.
+        self.answer.close();
+        if let Ok(unwanted) = self.answer.try_recv() {
+            let (service, request) = (self.service.clone(), Arc::clone(&self.request));
+            tokio::spawn(async move { service.give_back(&request, unwanted).await });
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The backend as the receipt manager sees it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use waybill_protocol::{
+    handle::ReceiptHandle,
+    remoting::{GroupRetryPolicy, GroupRetryPolicyType},
+};
+
+use super::{
+    error::BackendError,
+    service::MessageService,
+    types::{ChangeEntry, LeaseRef},
+};
+use crate::receipts::{Change, ChangeError, Changer};
+
+#[async_trait]
+impl Changer for MessageService {
+    async fn change_invisible(
+        &self,
+        group: &Arc<str>,
+        topic: &Arc<str>,
+        changes: Vec<Change>,
+    ) -> Vec<Result<ReceiptHandle, ChangeError>> {
+        let entries = changes
+            .into_iter()
+            .map(|change| ChangeEntry {
+                lease: LeaseRef { group: Arc::clone(group), topic: Arc::clone(topic), handle: change.handle },
+                invisible_ms: change.invisible_ms,
+                suspend: change.suspend,
+            })
+            .collect();
+        Self::change_invisible(self, entries).await.into_iter().map(|result| result.map_err(why)).collect()
+    }
+
+    async fn retry_delay_ms(&self, group: &Arc<str>, topic: &Arc<str>, reconsume_times: i32) -> Option<i64> {
+        let config = self.group_config(group, Some(topic)).await.ok()?;
+        Some(retry_delay_ms(&config.group_retry_policy, reconsume_times))
+    }
+}
+
+/// The list starts two places further on than the count says, as in Apache: its first entries are for pull consumers.
+fn retry_delay_ms(policy: &GroupRetryPolicy, reconsume_times: i32) -> i64 {
+    const AHEAD: usize = 2;
+    let attempts = usize::try_from(reconsume_times).unwrap_or_default();
+    match policy.kind {
+        GroupRetryPolicyType::Customized => {
+            let list = policy.customized_retry_policy.clone().unwrap_or_default().next;
+            let place = attempts.saturating_add(AHEAD).min(list.len().saturating_sub(1));
+            list.get(place).copied().unwrap_or_default()
+        }
+        GroupRetryPolicyType::Exponential => {
+            let formula = policy.exponential_retry_policy.clone().unwrap_or_default();
+            let power = u32::try_from(attempts.min(32)).unwrap_or_default();
+            formula.initial.saturating_mul(formula.multiplier.saturating_pow(power)).min(formula.max)
+        }
+    }
+}
+
+fn why(error: BackendError) -> ChangeError {
+    match error {
+        BackendError::InvalidReceiptHandle(_) | BackendError::TopicNotFound(_) | BackendError::GroupNotFound(_) => {
+            ChangeError::Gone
+        }
+        BackendError::Busy(_) => ChangeError::Busy,
+        BackendError::Timeout => ChangeError::Timeout,
+        BackendError::Unavailable(_) => ChangeError::Unavailable,
+        BackendError::NoPermission(_) | BackendError::NotSupported | BackendError::UnknownBroker(_) => {
+            ChangeError::Refused
+        }
+        BackendError::Illegal(_) | BackendError::IllegalFilter(_) | BackendError::Other { .. } => ChangeError::Other,
+    }
+}

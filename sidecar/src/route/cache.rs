@@ -1,0 +1,308 @@
+//! What was looked up, for a while: one look-up at a time for each key, refreshed while it is used.
+
+use std::{collections::HashMap, future::Future, sync::Arc, time::Duration};
+
+use futures::{FutureExt, future::BoxFuture, future::Shared as SharedFuture};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::backend::BackendError;
+
+/// How long an answer "there is no such thing" is believed.
+const NEGATIVE: Duration = Duration::from_secs(1);
+/// After a refresh that failed, the old value is used at least so long before the next try.
+const RETRY: Duration = Duration::from_secs(1);
+
+type Found<V> = Result<Arc<V>, BackendError>;
+
+/// How long values are good.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ages {
+    /// A value so old is looked up again when it is used; the old one is used meanwhile.
+    pub(crate) refresh: Duration,
+    /// A value so old is not used any more.
+    pub(crate) expire: Duration,
+}
+
+/// Values by name. Cheap to clone.
+pub(crate) struct Cache<V> {
+    slots: Arc<Mutex<HashMap<String, Slot<V>>>>,
+    max: usize,
+}
+
+struct Slot<V> {
+    known: Option<Known<V>>,
+    loading: Option<SharedFuture<BoxFuture<'static, Found<V>>>>,
+}
+
+struct Known<V> {
+    found: Found<V>,
+    at: Instant,
+    /// Do not try to refresh before.
+    retry_at: Instant,
+    /// Something suggests that it is out of date: wait for a look-up, and use this only if that fails.
+    suspect: bool,
+}
+
+impl<V> Clone for Cache<V> {
+    fn clone(&self) -> Self {
+        Self { slots: Arc::clone(&self.slots), max: self.max }
+    }
+}
+
+impl<V: Send + Sync + 'static> Cache<V> {
+    /// An empty cache for at most `max` values.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { slots: Arc::default(), max: max.max(1) }
+    }
+
+    /// The value of `key`; `load` looks it up if that is needed.
+    pub(crate) async fn get<F>(&self, key: &str, ages: Ages, load: impl FnOnce() -> F) -> Found<V>
+    where
+        F: Future<Output = Result<V, BackendError>> + Send + 'static,
+    {
+        let loading = {
+            let mut slots = self.slots.lock();
+            let now = Instant::now();
+            if let Some(slot) = slots.get_mut(key) {
+                match slot.known.as_ref().map(|known| (known.state(now, ages), known.found.clone())) {
+                    Some((State::Fresh, found)) => return found,
+                    Some((State::Stale, found)) => {
+                        if slot.loading.is_none() {
+                            slot.loading = Some(self.start(key, load()));
+                        }
+                        return found;
+                    }
+                    _ => match &slot.loading {
+                        Some(loading) => loading.clone(),
+                        None => slot.loading.insert(self.start(key, load())).clone(),
+                    },
+                }
+            } else {
+                if slots.len() >= self.max {
+                    make_room(&mut slots, now, ages, self.max);
+                }
+                let loading = self.start(key, load());
+                slots.insert(key.to_owned(), Slot { known: None, loading: Some(loading.clone()) });
+                loading
+            }
+        };
+        loading.await
+    }
+
+    /// The next `get` of `key` waits for a look-up.
+    pub(crate) fn suspect(&self, key: &str) {
+        if let Some(known) = self.slots.lock().get_mut(key).and_then(|slot| slot.known.as_mut()) {
+            known.suspect = true;
+        }
+    }
+
+    /// The look-up goes on if those who wait for it go away.
+    fn start<F>(&self, key: &str, load: F) -> SharedFuture<BoxFuture<'static, Found<V>>>
+    where
+        F: Future<Output = Result<V, BackendError>> + Send + 'static,
+    {
+        let (cache, key) = (self.clone(), key.to_owned());
+        let task = tokio::spawn(async move {
+            let found = load.await.map(Arc::new);
+            cache.finish(&key, found)
+        });
+        async move { task.await.unwrap_or_else(|failed| Err(BackendError::Unavailable(failed.to_string()))) }
+            .boxed()
+            .shared()
+    }
+
+    /// Keeps what was found and returns what is to be used.
+    fn finish(&self, key: &str, found: Found<V>) -> Found<V> {
+        let mut slots = self.slots.lock();
+        let Some(slot) = slots.get_mut(key) else { return found };
+        slot.loading = None;
+        let now = Instant::now();
+        match &found {
+            Ok(_) | Err(BackendError::TopicNotFound(_) | BackendError::GroupNotFound(_)) => {
+                slot.known = Some(Known { found: found.clone(), at: now, retry_at: now, suspect: false });
+                found
+            }
+            Err(_) => match &mut slot.known {
+                Some(known) if known.found.is_ok() => {
+                    known.retry_at = now + RETRY;
+                    known.suspect = false;
+                    known.found.clone()
+                }
+                _ => {
+                    slots.remove(key);
+                    found
+                }
+            },
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// To be used as it is.
+    Fresh,
+    /// To be used, and looked up again.
+    Stale,
+    /// To be looked up before it is used.
+    Doubtful,
+    /// Not to be used.
+    Expired,
+}
+
+impl<V> Known<V> {
+    fn state(&self, now: Instant, ages: Ages) -> State {
+        let age = now.saturating_duration_since(self.at);
+        match &self.found {
+            Err(_) if age < NEGATIVE => State::Fresh,
+            Ok(_) if age >= ages.expire => State::Expired,
+            // Looked up a moment ago: asking again so soon would say the same.
+            Ok(_) if self.suspect && age >= RETRY && now >= self.retry_at => State::Doubtful,
+            Ok(_) if age < ages.refresh || now < self.retry_at => State::Fresh,
+            Ok(_) => State::Stale,
+            Err(_) => State::Expired,
+        }
+    }
+}
+
+/// Forgets what has expired, and if that is not enough, a sixteenth of everything.
+fn make_room<V>(slots: &mut HashMap<String, Slot<V>>, now: Instant, ages: Ages, max: usize) {
+    slots.retain(|_, slot| {
+        slot.loading.is_some() || slot.known.as_ref().is_some_and(|known| known.state(now, ages) != State::Expired)
+    });
+    if slots.len() >= max {
+        let mut surplus = (max / 16).max(1);
+        slots.retain(|_, _| {
+            let drop = surplus > 0;
+            surplus = surplus.saturating_sub(1);
+            !drop
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use tokio::time::advance;
+
+    use super::*;
+
+    const AGES: Ages = Ages { refresh: Duration::from_secs(20), expire: Duration::from_secs(300) };
+
+    #[derive(Clone, Default)]
+    struct Source(Arc<AtomicU32>);
+
+    impl Source {
+        async fn get(&self, cache: &Cache<u32>, answer: Result<(), BackendError>) -> Result<u32, BackendError> {
+            let count = Arc::clone(&self.0);
+            let load = || async move {
+                tokio::task::yield_now().await;
+                let n = count.fetch_add(1, Ordering::SeqCst) + 1;
+                answer.map(|()| n)
+            };
+            cache.get("key", AGES, load).await.map(|value| *value)
+        }
+
+        fn count(&self) -> u32 {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn gone() -> Result<(), BackendError> {
+        Err(BackendError::TopicNotFound("key".into()))
+    }
+
+    fn down() -> Result<(), BackendError> {
+        Err(BackendError::Unavailable("down".into()))
+    }
+
+    async fn settle() {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_hundred_callers_cause_one_look_up() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        let all = futures::future::join_all((0..100).map(|_| source.get(&cache, Ok(())))).await;
+        assert!(all.iter().all(|found| *found == Ok(1)));
+        assert_eq!(source.count(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_value_is_used_while_it_is_refreshed_and_no_longer_when_it_expired() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        advance(Duration::from_secs(19)).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        settle().await;
+        assert_eq!(source.count(), 1);
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1), "the old one, while the new one is fetched");
+        settle().await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2));
+        advance(Duration::from_secs(300)).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(3), "expired: waited for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn absence_is_believed_for_a_second() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert!(source.get(&cache, gone()).await.is_err());
+        advance(Duration::from_millis(999)).await;
+        assert!(source.get(&cache, Ok(())).await.is_err());
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_refresh_keeps_the_value_and_a_deletion_does_not() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        advance(Duration::from_secs(20)).await;
+        for _ in 0..5 {
+            assert_eq!(source.get(&cache, down()).await, Ok(1));
+            settle().await;
+        }
+        assert_eq!(source.count(), 2, "one failed try, then a pause");
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(source.get(&cache, gone()).await, Ok(1));
+        settle().await;
+        assert!(source.get(&cache, Ok(())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn other_errors_are_not_remembered() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert!(source.get(&cache, down()).await.is_err());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_suspect_value_is_looked_up_first_but_serves_if_that_fails() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        cache.suspect("key");
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1), "it was looked up a moment ago");
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2), "waited for");
+        advance(Duration::from_secs(1)).await;
+        cache.suspect("key");
+        assert_eq!(source.get(&cache, down()).await, Ok(2));
+        assert_eq!(source.count(), 3);
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2), "not looked up again at once");
+        assert_eq!(source.count(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn it_never_holds_more_than_its_limit() {
+        let cache = Cache::<u32>::new(16);
+        for n in 0..1_000_u32 {
+            let found = cache.get(&n.to_string(), AGES, || async move { Ok(n) }).await;
+            assert_eq!(found.map(|value| *value), Ok(n));
+            assert!(cache.slots.lock().len() <= 16);
+        }
+    }
+}
