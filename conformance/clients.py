@@ -15,18 +15,31 @@ import environment
 HERE = pathlib.Path(__file__).resolve().parent
 LOGS = HERE / ".cache" / "logs"
 INSTALL_TIMEOUT_S = 1200
-# Names of codes, for the client that only tells the name.
-CODES = {"ILLEGAL_TOPIC": 40002, "ILLEGAL_CONSUMER_GROUP": 40003, "ILLEGAL_INVISIBLE_TIME": 40011,
-         "INVALID_RECEIPT_HANDLE": 40013, "UNRECOGNIZED_CLIENT_TYPE": 40015, "TOPIC_NOT_FOUND": 40402,
-         "CONSUMER_GROUP_NOT_FOUND": 40403, "MESSAGE_BODY_TOO_LARGE": 41301, "TOO_MANY_REQUESTS": 42900,
-         "INTERNAL_SERVER_ERROR": 50001}
+# Codes by name, for the client that only tells the name.
+CODES = {"OK": 20000, "MULTIPLE_RESULTS": 30000, "BAD_REQUEST": 40000, "ILLEGAL_ACCESS_POINT": 40001,
+         "ILLEGAL_TOPIC": 40002, "ILLEGAL_CONSUMER_GROUP": 40003, "ILLEGAL_MESSAGE_TAG": 40004,
+         "ILLEGAL_MESSAGE_KEY": 40005, "ILLEGAL_MESSAGE_GROUP": 40006, "ILLEGAL_MESSAGE_PROPERTY_KEY": 40007,
+         "INVALID_TRANSACTION_ID": 40008, "ILLEGAL_MESSAGE_ID": 40009, "ILLEGAL_FILTER_EXPRESSION": 40010,
+         "ILLEGAL_INVISIBLE_TIME": 40011, "ILLEGAL_DELIVERY_TIME": 40012, "INVALID_RECEIPT_HANDLE": 40013,
+         "MESSAGE_PROPERTY_CONFLICT_WITH_TYPE": 40014, "UNRECOGNIZED_CLIENT_TYPE": 40015, "MESSAGE_CORRUPTED": 40016,
+         "CLIENT_ID_REQUIRED": 40017, "ILLEGAL_POLLING_TIME": 40018, "ILLEGAL_OFFSET": 40019,
+         "ILLEGAL_LITE_TOPIC": 40020, "INVALID_CLIENT_PROPERTIES": 40021, "UNAUTHORIZED": 40100,
+         "PAYMENT_REQUIRED": 40200, "FORBIDDEN": 40300, "NOT_FOUND": 40400, "MESSAGE_NOT_FOUND": 40401,
+         "TOPIC_NOT_FOUND": 40402, "CONSUMER_GROUP_NOT_FOUND": 40403, "OFFSET_NOT_FOUND": 40404,
+         "REQUEST_TIMEOUT": 40800, "PAYLOAD_TOO_LARGE": 41300, "MESSAGE_BODY_TOO_LARGE": 41301,
+         "MESSAGE_BODY_EMPTY": 41302, "PRECONDITION_FAILED": 42800, "TOO_MANY_REQUESTS": 42900,
+         "LITE_TOPIC_QUOTA_EXCEEDED": 42901, "LITE_SUBSCRIPTION_QUOTA_EXCEEDED": 42902,
+         "REQUEST_HEADER_FIELDS_TOO_LARGE": 43100, "MESSAGE_PROPERTIES_TOO_LARGE": 43101, "INTERNAL_ERROR": 50000,
+         "INTERNAL_SERVER_ERROR": 50001, "HA_NOT_AVAILABLE": 50002, "NOT_IMPLEMENTED": 50100, "PROXY_TIMEOUT": 50400,
+         "MASTER_PERSISTENCE_TIMEOUT": 50401, "SLAVE_PERSISTENCE_TIMEOUT": 50402, "UNSUPPORTED": 50500,
+         "VERSION_UNSUPPORTED": 50501, "VERIFY_FIFO_MESSAGE_UNSUPPORTED": 50502, "FAILED_TO_CONSUME_MESSAGE": 60000}
 
 
 class OperationError(Exception):
     """The client reported a failure. `code`: the server's code, or None when the client itself refused or broke."""
 
     def __init__(self, error):
-        self.code = error.get("code") or CODES.get(error.get("code_name"))
+        self.code = error.get("code") or CODES.get(error.get("code_name"), error.get("code_name"))
         self.kind, self.text = error.get("type", ""), error.get("text", "")
         super().__init__(f"{self.code or 'no code'} {self.kind}: {self.text}")
 
@@ -76,20 +89,22 @@ def install_rust():
 class Client:
     """A published client: its name, what it has, how to install it, the command line of its agent."""
 
-    def __init__(self, name, package, features, install, command):
+    def __init__(self, name, package, features, install, command, await_s=5):
         self.name, self.package, self.features, self.install, self.command = name, package, features, install, command
+        self.await_s = await_s  # long-polling time-out asked for
 
 
-# change: has changeInvisibleDuration; push: has a push consumer; tls: can speak TLS to an address;
-# tls-default: does so unless told otherwise.
+# change: has changeInvisibleDuration; push: has a push consumer; tls: speaks TLS and trusts any certificate;
+# tls-ca: speaks TLS when it is given the certificate (--ca); tls-default: speaks TLS unless told otherwise.
 CLIENTS = {c.name: c for c in [
-    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "tls"}, install_python,
+    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "tls-ca"}, install_python,
            lambda: [environment.VENV / "bin/python", HERE / "python/agent.py"]),
-    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push"}, install_node, lambda: ["node", HERE / "node/agent.js"]),
+    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca"}, install_node, lambda: ["node", HERE / "node/agent.js"]),
     Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "tls", "tls-default"}, install_java,
            lambda: ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={LOGS}",
                     "-cp", f"{HERE}/java/.cache/classes:{HERE}/java/.cache/lib/*", "Agent"]),
-    Client("rust", "rocketmq 5.0.0", set(), install_rust, lambda: [HERE / "rust/target/debug/conformance-rust"]),
+    Client("rust", "rocketmq 5.0.0", set(), install_rust, lambda: [HERE / "rust/target/debug/conformance-rust"],
+           await_s=10),  # its long-polling time-out is also its deadline, and a server wants more than 5 s of that
     # Go: not to be had from the module proxy here. Its place: a folder go/ with an agent that speaks the same lines,
     # an install function beside the others, and an entry in this table.
 ]}
@@ -98,13 +113,15 @@ CLIENTS = {c.name: c for c in [
 class Agent:
     """A running agent process."""
 
-    def __init__(self, client, endpoint):
+    def __init__(self, client, endpoint, ca=None):
         LOGS.mkdir(parents=True, exist_ok=True)
         self.client, self.waiting, self.numbers = client, {}, itertools.count(1)
         self.lock = threading.Lock()
+        self.features = client.features | ({"tls"} if ca and "tls-ca" in client.features else set())
+        variables = os.environ | {"HOME": str(LOGS)} | ({"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ca.resolve())} if ca else {})
         with open(LOGS / f"{client.name}.err", "wb") as log:
             self.process = subprocess.Popen([*map(str, client.command()), "--endpoint", endpoint], stdin=subprocess.PIPE,
-                                            stdout=subprocess.PIPE, stderr=log, env=os.environ | {"HOME": str(LOGS)})
+                                            stdout=subprocess.PIPE, stderr=log, env=variables)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):

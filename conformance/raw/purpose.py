@@ -1,0 +1,33 @@
+"""Where Waybill answers otherwise than Apache on purpose: question (a regular expression) → (accepted answer, reason).
+
+The accepted answer is a regular expression on the codes of the answer, top status first, then the entries.
+"""
+CLIENT_MISTAKE = "Apache answers INTERNAL_SERVER_ERROR to a client's mistake; the precise code"
+NO_EFFECT = "Apache answers OK without effect; refused instead"
+LATER = "not built yet: NOT_IMPLEMENTED or gRPC UNIMPLEMENTED until its issue"
+NOT_FOUND = "what is missing is named, not taken for a conflict or an internal error"
+
+PURPOSE = [
+    (r"receive\.bad_sql", r"40010", CLIENT_MISTAKE),
+    (r"telemetry\.consumer\.bad_sql\.reply", r"INVALID_ARGUMENT|40010", "a filter that cannot be parsed is refused at once"),
+    (r"receive\.no_telemetry", r"40015", CLIENT_MISTAKE),
+    (r"receive\.missing_group_after_telemetry", r"40403|40015", CLIENT_MISTAKE),
+    (r"ack\.(garbage|empty)_handle", r"40013( 40013)?", CLIENT_MISTAKE),
+    (r"ack\.no_entries", r"40000", CLIENT_MISTAKE),
+    (r"ack\.missing_topic", r"(40402|40013)( (40402|40013))?", CLIENT_MISTAKE),
+    (r"ack\.missing_group", r"(40403|40013)( (40403|40013))?", NO_EFFECT),
+    (r"ack\.wrong_(group|topic)", r"40013( 40013)?", NO_EFFECT),
+    (r"ack\.batch_one_bad", r"30000 20000 40013", CLIENT_MISTAKE),
+    (r"cid\.(garbage|after_ack)", r"40013", CLIENT_MISTAKE + "; a message that is gone has no lease to extend"),
+    (r"cid\.missing_group", r"40403|40013", NO_EFFECT),
+    (r"cid\.missing_topic", r"40402|40013", CLIENT_MISTAKE),
+    (r"dlq\.forward_(garbage|twice)", r"40013", CLIENT_MISTAKE),
+    (r"send\.missing_topic", r"40402", NOT_FOUND),
+    (r"send\.prop_empty_key", r"40007", "an empty name cannot be stored; refused instead of dropped"),
+    (r"heartbeat\.unspecified_type", r"40015", "an unknown client type is refused"),
+    (r"tx\.end\.(commit_twice|garbage_id|unspecified|missing_topic)", r"40008|40402|40000|20000", CLIENT_MISTAKE),
+    (r"recall\.(ok|twice|garbage|wrong_topic)", r"20000|40000|40400|40402|40014", CLIENT_MISTAKE + "; recall is on"),
+    (r"(tx|recall)\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
+    (r"tx\.send|send\.type\.TRANSACTION->trans", r"50100", LATER),
+    (r"send\.type\.DELAY->delay|send\.delay_.*|recall\.handle_present", r"50100", LATER),
+]
