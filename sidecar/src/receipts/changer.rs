@@ -39,6 +39,24 @@ pub enum ChangeError {
     Refused,
 }
 
+impl ChangeError {
+    /// All of them, in the order of their values.
+    pub const ALL: [Self; 6] = [Self::Gone, Self::Busy, Self::Timeout, Self::Unavailable, Self::Other, Self::Refused];
+
+    /// The name in metrics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gone => "gone",
+            Self::Busy => "busy",
+            Self::Timeout => "timeout",
+            Self::Unavailable => "unavailable",
+            Self::Other => "other",
+            Self::Refused => "refused",
+        }
+    }
+}
+
 /// Changes leases at a broker; implemented by the backend.
 #[async_trait]
 pub trait Changer: Send + Sync + 'static {

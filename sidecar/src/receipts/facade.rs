@@ -2,108 +2,154 @@
 
 use std::{sync::Arc, time::Duration};
 
+use prometheus_client::registry::Registry;
+use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::Changer,
+    core::{Dropped, Find, Intent},
+    driver,
+    metrics::Scrape,
     policy::Policy,
-    types::{AckOutcome, ChangeOutcome, ChannelKind, DrainPolicy, DrainReport, Holder, Received, Registered, Stats},
+    shared::Shared,
+    ticket::{AckTicket, ChangeTicket, Ticket},
+    types::{ChannelKind, DrainPolicy, DrainReport, Holder, Received, Registered, Stats},
 };
+
+/// Slots released under one lock when the sidecar stops.
+const RELEASE_AT_ONCE: u32 = 1_024;
 
 /// The receipt handles that clients of this sidecar hold. Cheap to clone.
 #[derive(Clone)]
-pub struct Receipts {}
+pub struct Receipts {
+    shared: Arc<Shared>,
+}
 
-/// The right to ack (or to forward to the dead-letter topic) one message.
-///
-/// Dropped without [`AckTicket::done`] (the call was cancelled) it counts as [`AckOutcome::Failed`].
-pub struct AckTicket {}
-
-/// The right to change the invisible duration of one message. Dropped without [`ChangeTicket::done`] it counts as [`ChangeOutcome::Failed`].
-pub struct ChangeTicket {}
-
-#[allow(unused_variables, missing_docs, clippy::unimplemented)]
 impl Receipts {
-    /// A manager that works until `stop`. Must be called within a tokio runtime: it spawns one task.
+    /// A manager that renews and returns until `stop`. Must be called within a tokio runtime: it spawns one task.
+    ///
+    /// Requests that are under way when it stops are not aborted; each ends within `request_timeout_ms`.
+    #[must_use]
     pub fn start(policy: Policy, changer: Arc<dyn Changer>, stop: CancellationToken) -> Self {
-        unimplemented!()
+        let shared = Arc::new(Shared::new(policy));
+        tokio::spawn(driver::run(shared.clone(), changer, stop));
+        Self { shared }
     }
+
     /// New settings, for everything from now on.
     pub fn set_policy(&self, policy: Policy) {
-        unimplemented!()
+        self.shared.with(|core, _| core.set_policy(policy));
     }
+
+    /// Adds this manager's metrics to a registry.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.shared.metrics.register(registry);
+        registry.register_collector(Box::new(Scrape(self.shared.clone())));
+    }
+
     /// Takes over messages that were popped for a client, before they are written to it.
+    #[must_use = "what was returned must not be delivered"]
     pub fn register(&self, holder: Holder<'_>, kind: ChannelKind, received: Vec<Received>) -> Registered {
-        unimplemented!()
+        self.shared.with(|core, now| core.register(now, holder, kind, &received))
     }
-    /// The newest handle of the delivery that `client_handle` names, or `client_handle` itself if it is not held here. Waits only while a renewal
-    /// is under way at a broker whose handles change, at most `request_timeout_ms`.
+
+    /// The newest handle of the delivery that `client_handle` names, or `client_handle` itself if it is not held here.
+    ///
+    /// Waits only while a renewal is under way at a broker whose handles change, at most `request_timeout_ms`.
     pub async fn resolve_for_ack(&self, holder: Holder<'_>, client_handle: ReceiptHandle) -> AckTicket {
-        unimplemented!()
+        AckTicket::new(self.resolve(holder, client_handle, Intent::Finish).await)
     }
-    /// Like `resolve_for_ack`; waits while any renewal is under way, so that the change is the last word.
+
+    /// Like [`Self::resolve_for_ack`]; waits while any renewal is under way, so that the change is the last word at the broker.
     pub async fn resolve_for_change(
         &self,
         holder: Holder<'_>,
         client_handle: ReceiptHandle,
         invisible_ms: i64,
     ) -> ChangeTicket {
-        unimplemented!()
+        let ticket = self.resolve(holder, client_handle, Intent::Change).await;
+        ChangeTicket::new(ticket, self.shared.now(), invisible_ms)
     }
-    /// Like `resolve_for_ack`.
+
+    /// Like [`Self::resolve_for_ack`].
     pub async fn resolve_for_forward(&self, holder: Holder<'_>, client_handle: ReceiptHandle) -> AckTicket {
-        unimplemented!()
+        self.resolve_for_ack(holder, client_handle).await
     }
+
     /// The newest handle held of a message, found by its id.
+    #[must_use]
     pub fn find_by_message_id(&self, holder: Holder<'_>, message_id: &str) -> Option<ReceiptHandle> {
-        unimplemented!()
+        self.shared.read(|core, _| core.newest(holder, Find::MessageId(message_id)))
     }
+
     /// Messages that could not be written to the client: returned to the broker, whether they were registered or not.
     pub fn give_back(&self, holder: Holder<'_>, kind: ChannelKind, handles: Vec<ReceiptHandle>) {
-        unimplemented!()
+        self.shared.with(|core, now| core.give_back(now, holder, kind, handles));
     }
-    /// The client is gone (from one group, or altogether): renewal stops, all it holds is returned. Later `register`s for it are returned too,
-    /// until `client_back`.
+
+    /// The client is gone (from one group, or altogether): renewal stops, all it holds is returned. So are later `register`s for it, until
+    /// `client_back`, for a minute.
     pub fn client_gone(&self, client: &str, group: Option<&str>) {
-        unimplemented!()
+        self.shared.with(|core, now| core.client_gone(now, client, group));
     }
+
     /// The client is here (again). Call it whenever a client registers; what was not returned yet is kept and renewed again.
     pub fn client_back(&self, client: &str) {
-        unimplemented!()
+        self.shared.with(|core, now| core.client_back(now, client));
     }
-    /// Stops renewing; returns when all is returned (or everything is left to its lease), at the latest after `limit`.
+
+    /// Stops renewing; answers when all is returned (or nothing is under way any more and everything is left to its lease), at the latest after
+    /// `limit`. Acks and changes are taken as before, also afterwards.
     pub async fn drain(&self, policy: DrainPolicy, limit: Duration) -> DrainReport {
-        unimplemented!()
+        let until = tokio::time::Instant::now() + limit;
+        let before = self.shared.with(|core, _| {
+            core.drain(policy);
+            core.counters().dropped(Dropped::Returned)
+        });
+        let mut next = (policy == DrainPolicy::Release).then_some(0);
+        while let Some(from) = next {
+            next = self.shared.with(|core, now| core.release(now, from, RELEASE_AT_ONCE));
+            tokio::task::yield_now().await;
+        }
+        loop {
+            let mut progress = std::pin::pin!(self.shared.progress.notified());
+            progress.as_mut().enable();
+            if is_drained(policy, &self.stats()) || timeout_at(until, progress).await.is_err() {
+                break;
+            }
+        }
+        self.shared.read(|core, _| DrainReport {
+            returned: core.counters().dropped(Dropped::Returned).saturating_sub(before),
+            left: core.stats().held,
+        })
     }
+
     /// What is held at this moment.
+    #[must_use]
     pub fn stats(&self) -> Stats {
-        unimplemented!()
+        self.shared.read(|core, _| core.stats())
+    }
+
+    async fn resolve(&self, holder: Holder<'_>, client_handle: ReceiptHandle, intent: Intent) -> Ticket {
+        let Some((begun, settled)) = self.shared.begin(holder, &client_handle, intent) else {
+            return Ticket::of_unknown(client_handle);
+        };
+        // Made before waiting: if the call is cancelled, the ticket's end gives the handle free.
+        let mut ticket = Ticket::new(self.shared.clone(), begun.id, begun.handle);
+        if let Some(settled) = settled
+            && let Ok(newest) = settled.await
+        {
+            ticket.handle = newest;
+        }
+        ticket
     }
 }
 
-#[allow(unused_variables, clippy::unimplemented)]
-impl AckTicket {
-    /// What to send to the broker.
-    #[must_use]
-    pub fn handle(&self) -> &ReceiptHandle {
-        unimplemented!()
-    }
-    /// Tells how it ended.
-    pub fn done(self, outcome: AckOutcome) {
-        unimplemented!()
-    }
-}
-
-#[allow(unused_variables, clippy::unimplemented)]
-impl ChangeTicket {
-    /// What to send to the broker.
-    #[must_use]
-    pub fn handle(&self) -> &ReceiptHandle {
-        unimplemented!()
-    }
-    /// Tells how it ended.
-    pub fn done(self, outcome: ChangeOutcome) {
-        unimplemented!()
+fn is_drained(policy: DrainPolicy, stats: &Stats) -> bool {
+    match policy {
+        DrainPolicy::Release => stats.held == stats.let_go,
+        DrainPolicy::LeaveToLease => stats.in_flight == 0 && stats.returning == 0,
     }
 }

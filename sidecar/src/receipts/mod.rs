@@ -1,13 +1,19 @@
 //! The receipt handles that clients hold: kept, renewed by earliest deadline, found again for acks, returned when a client leaves.
 
 mod changer;
+pub mod core;
+mod driver;
 mod facade;
+mod metrics;
 mod policy;
+mod shared;
+mod ticket;
 mod types;
 
 pub use self::{
     changer::{Change, ChangeError, Changer},
-    facade::{AckTicket, ChangeTicket, Receipts},
+    facade::Receipts,
     policy::{MAX_HANDLES, Policy, PromiseSettings, promise},
+    ticket::{AckTicket, ChangeTicket},
     types::*,
 };

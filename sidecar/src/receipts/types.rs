@@ -52,7 +52,8 @@ pub struct Registered {
     /// Positions, in the order given, of those not held because a limit was reached (counted in the metrics). They may still be delivered; their
     /// leases simply run out by themselves.
     pub refused: Vec<usize>,
-    /// The client is gone: everything was taken over only to be returned to the broker, and must not be delivered.
+    /// The client is gone, or the sidecar releases everything: the messages were taken over only to be returned to the broker, and must not be
+    /// delivered.
     pub client_gone: bool,
 }
 
@@ -106,6 +107,8 @@ pub struct Stats {
     pub held: u64,
     /// Of these, handles in [`Mode::Keep`].
     pub kept: u64,
+    /// Of these, handles whose renewal failed for good.
+    pub gave_up: u64,
     /// Of these, handles whose client has let go; remembered only for late acks.
     pub let_go: u64,
     /// Due and waiting for a free request to their broker.
@@ -114,6 +117,6 @@ pub struct Stats {
     pub in_flight: u64,
     /// Being returned (waiting or under way).
     pub returning: u64,
-    /// Clients that hold something.
+    /// Clients that hold something or left a moment ago.
     pub clients: u64,
 }

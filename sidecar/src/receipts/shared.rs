@@ -1,0 +1,135 @@
+//! The core under its lock, the clock, and who is to be woken.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tokio::{
+    sync::{Notify, oneshot},
+    time::Instant,
+};
+use waybill_protocol::handle::ReceiptHandle;
+
+use super::{
+    changer::ChangeError,
+    core::{Batch, Begun, Core, Find, Id, Intent, Item},
+    metrics::Metrics,
+    policy::Policy,
+    types::Holder,
+};
+
+struct State {
+    core: Core,
+    /// Acks and changes that wait for the end of a request.
+    waiters: HashMap<Id, Vec<oneshot::Sender<ReceiptHandle>>>,
+    /// Until when the driver sleeps; it is woken only if there is something to do before.
+    asleep_until: i64,
+}
+
+pub(super) struct Shared {
+    state: Mutex<State>,
+    started: Instant,
+    /// Wakes the driver.
+    pub(super) wake: Notify,
+    /// Tells that something ended.
+    pub(super) progress: Notify,
+    pub(super) metrics: Metrics,
+}
+
+impl Shared {
+    pub(super) fn new(policy: Policy) -> Self {
+        Self {
+            state: Mutex::new(State { core: Core::new(policy), waiters: HashMap::new(), asleep_until: i64::MAX }),
+            started: Instant::now(),
+            wake: Notify::new(),
+            progress: Notify::new(),
+            metrics: Metrics::default(),
+        }
+    }
+
+    /// Milliseconds since the start. Monotonic: a step of the wall clock ends no lease.
+    pub(super) fn now(&self) -> i64 {
+        i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX)
+    }
+
+    /// The moment of a time of the core.
+    pub(super) fn instant(&self, at: i64) -> Instant {
+        self.started + std::time::Duration::from_millis(u64::try_from(at).unwrap_or(0))
+    }
+
+    /// Looks at the core.
+    pub(super) fn read<R>(&self, look: impl FnOnce(&Core, i64) -> R) -> R {
+        let state = self.state.lock();
+        look(&state.core, self.now())
+    }
+
+    /// Tells the core of an event, and wakes the driver if that made something due before it would wake by itself.
+    pub(super) fn with<R>(&self, event: impl FnOnce(&mut Core, i64) -> R) -> R {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let result = event(&mut state.core, now);
+        self.rouse(&mut state, now);
+        result
+    }
+
+    fn rouse(&self, state: &mut State, now: i64) {
+        if state.core.next_wake(now).is_some_and(|next| next < state.asleep_until) {
+            // Once is enough: until the driver looks again it counts as awake.
+            state.asleep_until = i64::MIN;
+            self.wake.notify_one();
+        }
+        self.progress.notify_waiters();
+    }
+
+    /// Begins an ack or a change. If it has to wait, the second part brings the handle to use.
+    pub(super) fn begin(
+        &self,
+        holder: Holder<'_>,
+        handle: &ReceiptHandle,
+        intent: Intent,
+    ) -> Option<(Begun, Option<oneshot::Receiver<ReceiptHandle>>)> {
+        let mut state = self.state.lock();
+        let begun = state.core.begin(holder, Find::Handle(handle), intent)?;
+        let settled = begun.wait.then(|| {
+            let (sender, receiver) = oneshot::channel();
+            state.waiters.entry(begun.id).or_default().push(sender);
+            receiver
+        });
+        Some((begun, settled))
+    }
+
+    /// The next request to be sent. Without one, the second part says when to look again.
+    pub(super) fn next_batch(&self) -> (Option<Batch>, Option<i64>) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        let lag = state.core.lag(now);
+        let batch = state.core.next_batch(now);
+        let next = state.core.next_wake(now);
+        state.asleep_until = if batch.is_some() { i64::MIN } else { next.unwrap_or(i64::MAX) };
+        drop(state);
+        if let Some(batch) = &batch {
+            self.metrics.batch(batch.items.len(), lag);
+        }
+        self.progress.notify_waiters();
+        (batch, next)
+    }
+
+    /// Tells the core what became of some items of a request.
+    pub(super) fn settle(
+        &self,
+        sent_at: i64,
+        results: impl Iterator<Item = (Item, i64, Result<ReceiptHandle, ChangeError>)>,
+    ) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        for (item, invisible_ms, result) in results {
+            let newest = state.core.settle(now, item.flight, item.purpose, (sent_at, invisible_ms), result);
+            // Without a handle the senders are dropped, which ends the waiting as well.
+            for waiter in state.waiters.remove(&item.flight.id).unwrap_or_default() {
+                if let Some(newest) = &newest {
+                    let _ = waiter.send(newest.clone());
+                }
+            }
+        }
+        self.rouse(&mut state, now);
+    }
+}
