@@ -155,7 +155,10 @@ class Prober:
         return self.say(question, "fail", f"different: got {shown[:220]} | Apache {wanted[:160]}", began)
 
     def run(self):
-        self.learn_broker()
+        try:
+            self.learn_broker()
+        except (grpc.RpcError, IndexError) as e:
+            return self.say("route.ok", "fail", f"no route: {e.details() if isinstance(e, grpc.RpcError) else e}", time.monotonic())
         with concurrent.futures.ThreadPoolExecutor(SCENARIOS_AT_ONCE) as pool:
             futures = {pool.submit(s, self.names, self.ask): s for s in questions.PROBES}
             for future in concurrent.futures.as_completed(futures):
