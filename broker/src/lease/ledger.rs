@@ -1,7 +1,9 @@
 //! The ledger: acknowledge, change, reset, count. Giving out is in `pop`.
 
 use super::queue::Queue;
-use super::types::{AckOutcome, Change, ChangeArgs, ChangeOutcome, Counts, Lease, LeaseRef, MAX_COUNT, MAX_MS, Progress, Source};
+use super::types::{
+    AckOutcome, Change, ChangeArgs, ChangeOutcome, Counts, Lease, LeaseRef, MAX_COUNT, MAX_MS, Progress, Source,
+};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -12,7 +14,7 @@ pub struct Ledger {
     pub(super) queues: BTreeMap<u32, Queue>,
     pub(super) pops: u64,
     /// Where the next pass over the queues starts, by kind of message and by the place of the pass in its pop.
-    pub(super) cursors: [[u32; 2]; 2],
+    pub(super) cursors: [[u32; 3]; 2],
     /// Rows taken while consumption was not ordered, whose group is looked up by the next pop.
     pub(super) groupless: Vec<(u32, u64)>,
     clock_ms: i64,
@@ -22,7 +24,7 @@ impl Ledger {
     /// An empty ledger. `ordered`: messages of one message group are given out one after the other (`consumeMessageOrderly`).
     #[must_use]
     pub fn new(ordered: bool) -> Self {
-        Self { ordered, queues: BTreeMap::new(), pops: 0, cursors: [[0; 2]; 2], groupless: Vec::new(), clock_ms: 0 }
+        Self { ordered, queues: BTreeMap::new(), pops: 0, cursors: [[0; 3]; 2], groupless: Vec::new(), clock_ms: 0 }
     }
 
     /// The ledger that has written these rows: (queue, progress) and (queue, offset, lease). A change of `ordered` is made this way, too.

@@ -52,10 +52,14 @@ impl Ledger {
             stopped: false,
             more: false,
         };
-        let passes =
-            if self.pops.is_multiple_of(NEW_FIRST_EVERY) { [Kind::New, Kind::Expired] } else { [Kind::Expired, Kind::New] };
-        for (place, kind) in passes.into_iter().enumerate() {
-            self.pass(place, kind, &mut pop);
+        // New ones once more at the end: dead letters may have made room under the in-flight limit.
+        let passes: &[Kind] = if self.pops.is_multiple_of(NEW_FIRST_EVERY) {
+            &[Kind::New, Kind::Expired, Kind::New]
+        } else {
+            &[Kind::Expired, Kind::New]
+        };
+        for (place, kind) in passes.iter().enumerate() {
+            self.pass(place, *kind, &mut pop);
         }
         self.finish(pop)
     }
@@ -135,14 +139,23 @@ impl Ledger {
                 }
             }
             pop.changes.push(Change::Put(id, offset, lease));
-            popped.messages.push(Taken { queue: id, offset, attempts: lease.attempts, first_pop_ms: lease.first_pop_ms });
+            popped.messages.push(Taken {
+                queue: id,
+                offset,
+                attempts: lease.attempts,
+                first_pop_ms: lease.first_pop_ms,
+            });
         }
         for id in pop.args.queues.clone() {
             if let Some(queue) = self.queues.get_mut(&id) {
                 if std::mem::take(&mut queue.dirty) {
                     pop.changes.push(Change::Progress(id, queue.progress));
                 }
-                popped.rest = popped.rest.saturating_add(takeable(queue, queue.end.saturating_sub(queue.progress.next), pop.args.in_flight_max));
+                popped.rest = popped.rest.saturating_add(takeable(
+                    queue,
+                    queue.end.saturating_sub(queue.progress.next),
+                    pop.args.in_flight_max,
+                ));
             }
         }
         popped

@@ -116,7 +116,8 @@ pub fn progress_key(group: u32, topic: u32, queue: u32) -> [u8; 12] {
 /// [`RowError`] for whatever [`record`] would not have written.
 pub fn read_lease(key: &[u8], value: &[u8]) -> Result<LeaseRow, RowError> {
     let mut key = Reader(exactly(key, 20)?);
-    let (group, topic, queue, offset) = (key.u32()?, key.u32()?, key.u32()?, u64::from(key.u32()?) << 32 | u64::from(key.u32()?));
+    let (group, topic, queue, offset) =
+        (key.u32()?, key.u32()?, key.u32()?, u64::from(key.u32()?) << 32 | u64::from(key.u32()?));
     let mut value = Reader(value);
     let head = value.u8()?;
     if head & !(UNCOUNTED | GROUPED) != VERSION {
