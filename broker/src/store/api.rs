@@ -1,93 +1,270 @@
 //! The store as its users see it.
 
+use std::fs::File;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
 use bytes::Bytes;
+use parking_lot::Mutex;
 
 use super::batch::Batch;
-use super::commit::Commit;
+use super::blocks;
+use super::checkpoint;
+use super::commit::{Commit, Committed};
+use super::committer::Committer;
 use super::error::StoreError;
+use super::index::IndexError;
 use super::options::Options;
+use super::recovery::{self, Recovered};
+use super::schema;
+use super::segment::SEGMENT_HEADER;
+use super::shared::Shared;
 use super::stats::Stats;
 use super::types::{Admit, Entry, Health, Keyspace, QueueKey};
 
-/// A handle to an open store; clones share it.
+/// A handle to an open store; clones share it. It is closed with the last one, or by [`Store::close`].
 #[derive(Clone)]
-pub struct Store {}
+pub struct Store(Arc<Running>);
+
+struct Running {
+    shared: Arc<Shared>,
+    /// `None` once closed.
+    threads: Mutex<Option<Threads>>,
+}
+
+struct Threads {
+    committer: JoinHandle<()>,
+    space: JoinHandle<()>,
+    checkpoints: JoinHandle<Result<(), IndexError>>,
+    lock: File,
+}
 
 impl Store {
     /// Opens the store, recovering what a crash left.
     ///
-    /// Errors: [`StoreError::Locked`], [`StoreError::Corrupt`] (nothing was changed on disk), [`StoreError::Options`], [`StoreError::Io`].
-    pub fn open(_options: Options) -> Result<Self, StoreError> {
-        Ok(Self {})
+    /// # Errors
+    /// [`StoreError::Locked`], [`StoreError::Corrupt`] (the log is as it was), [`StoreError::Options`], [`StoreError::Io`],
+    /// [`StoreError::Index`].
+    pub fn open(options: Options) -> Result<Self, StoreError> {
+        let Recovered { lock, shared, writer } = recovery::recover(options)?;
+        let shared = Arc::new(shared);
+        let committer = Committer::new(shared.clone(), writer);
+        let threads = Threads {
+            committer: spawn("store-committer", &shared, |_| committer.run())?,
+            space: spawn("store-space", &shared, |shared| shared.space.run())?,
+            checkpoints: spawn("store-index", &shared, checkpoint::run)?,
+            lock,
+        };
+        Ok(Self(Arc::new(Running { shared, threads: Mutex::new(Some(threads)) })))
     }
 
     /// Whether a change of this kind would be taken now; ask before changing anything.
     ///
-    /// Errors: [`StoreError::DiskFull`], [`StoreError::Busy`], [`StoreError::Failed`], [`StoreError::Closed`].
-    pub fn admit(&self, _kind: Admit) -> Result<(), StoreError> {
-        Err(StoreError::Closed)
+    /// # Errors
+    /// [`StoreError::DiskFull`], [`StoreError::Busy`], [`StoreError::Failed`], [`StoreError::Closed`].
+    pub fn admit(&self, kind: Admit) -> Result<(), StoreError> {
+        self.shared().admit(kind)
     }
 
-    /// Hands a batch to the committer. The order of calls is the order in the log.
-    pub fn submit(&self, _batch: Batch) -> Commit {
-        Commit::answered(Err(StoreError::Closed))
+    /// Hands a batch to the committer. The order of calls is the order in the log. An empty batch is answered at once.
+    pub fn submit(&self, batch: Batch) -> Commit {
+        if batch.is_empty() {
+            return Commit::answered(Ok(Committed::default()));
+        }
+        let max = self.shared().options.segment_bytes - SEGMENT_HEADER;
+        match batch.finish(max) {
+            Ok(record) => self.shared().inbox.submit(record),
+            Err(bytes) => Commit::answered(Err(StoreError::TooLarge { bytes, max })),
+        }
+    }
+
+    /// Forgets all queues of a topic; as durable and as ordered as a batch.
+    pub fn drop_topic(&self, topic: u32) -> Commit {
+        let mut batch = Batch::new();
+        batch.drop_topic(topic);
+        self.submit(batch)
     }
 
     /// The committed value of a key.
     ///
-    /// Errors: [`StoreError::Index`].
-    pub fn get(&self, _keyspace: Keyspace, _key: &[u8]) -> Result<Option<Bytes>, StoreError> {
-        Err(StoreError::Closed)
+    /// # Errors
+    /// [`StoreError::Index`], [`StoreError::Closed`].
+    pub fn get(&self, keyspace: Keyspace, key: &[u8]) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        if let Some(change) = self.shared().state.read().get(keyspace, key) {
+            return Ok(change.as_deref().map(Bytes::copy_from_slice));
+        }
+        self.indexed(self.shared().index.get(&schema::user_key(keyspace, key)))
     }
 
     /// Every committed key that starts with `prefix`, in order, with its value. Reads all of them: for start-up and administration.
     ///
-    /// Errors: [`StoreError::Index`].
-    pub fn scan(&self, _keyspace: Keyspace, _prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
-        Err(StoreError::Closed)
+    /// # Errors
+    /// [`StoreError::Index`], [`StoreError::Closed`].
+    pub fn scan(&self, keyspace: Keyspace, prefix: &[u8]) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        self.check_open()?;
+        // Held until the end: the index must not get what is changed meanwhile.
+        let state = self.shared().state.read();
+        let rows = self.indexed(self.shared().index.scan(&schema::user_key(keyspace, prefix)))?;
+        let mut changes = state.changes(keyspace, prefix).peekable();
+        if changes.peek().is_none() {
+            return Ok(rows.into_iter().map(|(key, value)| (key.slice(1..), value)).collect());
+        }
+        let mut merged: std::collections::BTreeMap<_, _> =
+            rows.into_iter().map(|(key, value)| (key.slice(1..), value)).collect();
+        for (key, change) in changes {
+            match change {
+                Some(value) => merged.insert(Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)),
+                None => merged.remove(key),
+            };
+        }
+        Ok(merged.into_iter().collect())
     }
 
     /// At most `max` committed entries of a queue, from offset `from` on, in order.
     ///
-    /// Errors: [`StoreError::Index`].
-    pub fn entries(&self, _queue: QueueKey, _from: u64, _max: usize) -> Result<Vec<Entry>, StoreError> {
-        Err(StoreError::Closed)
+    /// # Errors
+    /// [`StoreError::Index`], [`StoreError::Closed`].
+    pub fn entries(&self, queue: QueueKey, from: u64, max: usize) -> Result<Vec<Entry>, StoreError> {
+        self.check_open()?;
+        let sought = self.shared().state.read().queues.seek(queue, from, max);
+        let Some(range) = sought.indexed.filter(|_| max > 0) else { return Ok(sought.tail) };
+        let mut entries = Vec::new();
+        let prefix = schema::block_prefix(queue);
+        let visited = self.shared().index.visit(&prefix, &schema::block_key(queue, range.start), |key, block| {
+            let block = blocks::decode(schema::block_first(key)?, block)?;
+            entries.extend(block.into_iter().filter(|entry| range.contains(&entry.offset)));
+            Some(entries.len() < max)
+        });
+        self.indexed(visited)?;
+        entries.extend(sought.tail);
+        entries.truncate(max);
+        Ok(entries)
     }
 
     /// The lowest offset that is there and the one that comes next; equal for an empty queue, (0, 0) for an unknown one.
     #[must_use]
-    pub fn bounds(&self, _queue: QueueKey) -> (u64, u64) {
-        (0, 0)
+    pub fn bounds(&self, queue: QueueKey) -> (u64, u64) {
+        self.shared().state.read().queues.bounds(queue)
     }
 
     /// The payload at a log position, its checksum verified.
     ///
-    /// Errors: [`StoreError::NotFound`] for a position that is none, [`StoreError::Corrupt`], [`StoreError::Io`].
+    /// # Errors
+    /// [`StoreError::NotFound`] for a position that is none, [`StoreError::Corrupt`], [`StoreError::Io`], [`StoreError::Closed`].
     pub fn read(&self, position: u64) -> Result<Bytes, StoreError> {
-        Err(StoreError::NotFound(position))
+        self.check_open()?;
+        self.shared().segments.read(position)
     }
 
-    /// Forgets all queues of a topic; as durable and as ordered as a batch.
-    pub fn drop_topic(&self, _topic: u32) -> Commit {
-        Commit::answered(Err(StoreError::Closed))
-    }
-
-    /// What happened since the store was opened.
+    /// What happened since the store was opened, and where it stands.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        Stats::default()
+        let shared = self.shared();
+        let counters = &shared.counters;
+        Stats {
+            records: counters.records.get(),
+            bytes: counters.bytes.get(),
+            groups: counters.groups.get(),
+            largest_group: counters.largest_group.get(),
+            syncs: counters.syncs.get(),
+            log_time: Duration::from_nanos(counters.log_nanos.get()),
+            pending_bytes: shared.inbox.pending_bytes(),
+            checkpoints: counters.checkpoints.get(),
+            failed_checkpoints: counters.failed_checkpoints.get(),
+            last_checkpoint: Duration::from_nanos(counters.last_checkpoint_nanos.get()),
+            overlay_bytes: shared.overlay_bytes(),
+            log_end: shared.segments.committed(),
+            log_durable: shared.durable.get(),
+            log_indexed: shared.indexed(),
+        }
     }
 
     /// Whether the store can take changes.
     #[must_use]
     pub fn health(&self) -> Health {
-        Health::Ok
+        let shared = self.shared();
+        match shared.inbox.refuses() {
+            Some(StoreError::Failed(reason)) => Health::Failed(reason.to_string()),
+            Some(_) => Health::Failed("closed".to_owned()),
+            None if shared.space.is_full() || shared.alarm.is_full() => Health::DiskFull,
+            None => Health::Ok,
+        }
     }
 
-    /// Commits what waits, writes a last checkpoint and gives the directory back. Other handles answer `Closed` from then on.
+    /// Commits what waits, writes a last checkpoint and gives the directory back. All handles answer `Closed` from then on.
+    /// Blocks for as long as that takes.
     ///
-    /// Errors: [`StoreError::Failed`], [`StoreError::Index`]; the directory is given back all the same.
+    /// # Errors
+    /// [`StoreError::Failed`], [`StoreError::Index`]; the directory is given back all the same, and nothing that was answered is lost.
     pub fn close(&self) -> Result<(), StoreError> {
-        Ok(())
+        self.0.close()
     }
+
+    fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    fn check_open(&self) -> Result<(), StoreError> {
+        match self.shared().inbox.refuses() {
+            Some(StoreError::Closed) => Err(StoreError::Closed),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the index answered; the store fails if the index turns out to be damaged.
+    fn indexed<T>(&self, answer: Result<T, IndexError>) -> Result<T, StoreError> {
+        if answer.is_err() && self.shared().index.is_damaged() {
+            self.shared().fail("the index is damaged; it is built again when the store is opened");
+        }
+        Ok(answer?)
+    }
+}
+
+impl Running {
+    fn close(&self) -> Result<(), StoreError> {
+        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
+        let shared = &self.shared;
+        // In this order: the committer may wait for space, and the last checkpoint comes after the last commit.
+        shared.inbox.close();
+        let committed = threads.committer.join();
+        shared.space.stop();
+        let spaced = threads.space.join();
+        shared.alarm.close();
+        let checkpointed = threads.checkpoints.join();
+        shared.index.close();
+        drop(threads.lock);
+        let ended = |thread: &str| StoreError::Failed(format!("the {thread} thread ended").into());
+        committed.map_err(|_| ended("committer"))?;
+        spaced.map_err(|_| ended("space"))?;
+        if let Some(failed @ StoreError::Failed(_)) = shared.inbox.refuses() {
+            return Err(failed);
+        }
+        Ok(checkpointed.map_err(|_| ended("index"))??)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Nobody is left to hear of it, and nothing that was answered is lost.
+        let _ = self.close();
+    }
+}
+
+/// Starts a thread. If it panics, the store fails rather than leaving everybody waiting.
+fn spawn<T: Send + 'static>(
+    name: &str,
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StoreError> {
+    let shared = shared.clone();
+    let run = move || {
+        catch_unwind(AssertUnwindSafe(|| work(&shared))).unwrap_or_else(|panic| {
+            shared.fail("a thread of the store panicked");
+            resume_unwind(panic)
+        })
+    };
+    thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| StoreError::io("starting a thread", error))
 }

@@ -1,7 +1,13 @@
 //! How a store is opened.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
+
+use super::disk::{Disk, RealDisk};
+use super::error::StoreError;
+
+const MIB: u64 = 1024 * 1024;
 
 /// When a commit is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -20,7 +26,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// When a commit is answered. Default: sync.
     pub flush: Flush,
-    /// Size of a new log segment in bytes, 64 KiB to 1 GiB; also the bound of a batch. Default: 64 MiB.
+    /// Size of a new log segment in bytes, a multiple of 4 KiB from 64 KiB to 1 GiB; also the bound of a batch. Default: 64 MiB.
     pub segment_bytes: u64,
     /// An index checkpoint is taken when the log has grown by this many bytes. Default: 64 MiB.
     pub index_checkpoint_bytes: u64,
@@ -34,13 +40,14 @@ pub struct Options {
     pub space_retry_interval: Duration,
     /// `admit` answers `Busy` while more bytes than this wait to be committed. Default: 64 MiB.
     pub max_pending_bytes: u64,
+    /// What the log is written with; tests put one here that fails. Default: the operating system.
+    pub disk: Arc<dyn Disk>,
 }
 
 impl Options {
     /// The defaults, for this directory.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        const MIB: u64 = 1024 * 1024;
         Self {
             dir: dir.into(),
             flush: Flush::Sync,
@@ -51,6 +58,18 @@ impl Options {
             async_sync_interval: Duration::from_millis(500),
             space_retry_interval: Duration::from_secs(2),
             max_pending_bytes: 64 * MIB,
+            disk: Arc::new(RealDisk),
         }
+    }
+
+    pub(super) fn validate(&self) -> Result<(), StoreError> {
+        let wrong = |name, reason| Err(StoreError::Options { name, reason });
+        if !(64 * 1024..=1024 * MIB).contains(&self.segment_bytes) || self.segment_bytes % 4096 != 0 {
+            return wrong("segment_bytes", "must be a multiple of 4 KiB from 64 KiB to 1 GiB");
+        }
+        if self.space_retry_interval.is_zero() {
+            return wrong("space_retry_interval", "must not be zero");
+        }
+        Ok(())
     }
 }

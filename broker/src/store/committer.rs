@@ -1,0 +1,194 @@
+//! The thread that commits: takes everything that waits, writes it, syncs once, applies it, answers all of it, and repeats.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::batch::{Batch, Record};
+use super::commit::Committed;
+use super::error::StoreError;
+use super::inbox::{Found, Submission};
+use super::options::Flush;
+use super::record::{Operation, Operations};
+use super::shared::Shared;
+use super::types::QueueKey;
+use super::writer::Writer;
+
+/// The committer's own.
+pub(super) struct Committer {
+    shared: Arc<Shared>,
+    writer: Writer,
+    /// The lowest offset that may be appended to each queue, after what is being committed.
+    next: HashMap<QueueKey, u64>,
+    /// The group that is being committed; kept for its room.
+    group: Vec<Submission>,
+    /// Since when something waits for a sync.
+    unsynced_since: Option<Instant>,
+}
+
+impl Committer {
+    pub(super) fn new(shared: Arc<Shared>, writer: Writer) -> Self {
+        let next = shared.state.read().queues.nexts().collect();
+        Self { shared, writer, next, group: Vec::new(), unsynced_since: None }
+    }
+
+    /// Commits until the inbox is closed and empty, or has failed.
+    pub(super) fn run(mut self) {
+        let opened_at = self.writer.end();
+        let mut arrived = Vec::new();
+        loop {
+            let deadline = self.unsynced_since.map(|since| since + self.shared.options.async_sync_interval);
+            match self.shared.inbox.take(deadline, arrived) {
+                Found::Group(found) => {
+                    arrived = found;
+                    self.accept(&mut arrived);
+                }
+                Found::Nothing => arrived = Vec::new(),
+                Found::Closed => break,
+            }
+            let overdue = deadline.is_some_and(|deadline| Instant::now() >= deadline);
+            let result = self.commit().and_then(|()| if overdue { self.sync() } else { Ok(()) });
+            if let Err(error) = result {
+                self.fail(&error);
+            }
+        }
+        let failed = matches!(self.shared.inbox.refuses(), Some(StoreError::Failed(_)));
+        if !failed
+            && self.writer.end() > opened_at
+            && let Err(error) = self.finish()
+        {
+            self.fail(&error);
+        }
+    }
+
+    /// Moves what is acceptable into the group.
+    fn accept(&mut self, arrived: &mut Vec<Submission>) {
+        for submission in arrived.drain(..) {
+            match claim(&mut self.next, &submission.record) {
+                Ok(()) => self.group.push(submission),
+                Err(error) => answer(&self.shared, submission, |_| Err(error)),
+            }
+        }
+    }
+
+    /// Commits the group and answers it.
+    fn commit(&mut self) -> io::Result<()> {
+        if self.group.is_empty() {
+            return Ok(());
+        }
+        let shared = self.shared.clone();
+        let started = Instant::now();
+        let records = self.group.iter_mut().map(|submission| &mut submission.record);
+        let written = self.writer.write(records, &shared.space, &shared.segments)?;
+        match shared.options.flush {
+            Flush::Sync => self.sync()?,
+            Flush::Async => self.unsynced_since = self.unsynced_since.or(Some(started)),
+        }
+        shared.counters.log_nanos.add(started.elapsed().as_nanos() as u64);
+        let without_room = self.group.split_off(written);
+        self.apply();
+
+        let bytes = self.group.iter().map(|submission| submission.record.len()).sum();
+        shared.counters.records.add(written as u64);
+        shared.counters.bytes.add(bytes);
+        shared.counters.groups.add(1);
+        shared.counters.largest_group.raise(written as u64);
+        for submission in self.group.drain(..) {
+            answer(&shared, submission, |record| Ok(Committed { positions: record.into_positions() }));
+        }
+        if !without_room.is_empty() {
+            // The offsets they had claimed are free again.
+            self.next = shared.state.read().queues.nexts().collect();
+        }
+        for submission in without_room {
+            answer(&shared, submission, |_| Err(StoreError::DiskFull));
+        }
+        Ok(())
+    }
+
+    /// Shows the written group to the readers.
+    fn apply(&self) {
+        let shared = &*self.shared;
+        // First, so that what is found can be read.
+        shared.segments.set_committed(self.writer.end());
+        shared.segment_end.set(self.writer.segment_end());
+        let mut state = shared.state.write();
+        for Submission { record, .. } in &self.group {
+            state.apply(record.position(), record.len(), record.body());
+        }
+        shared.set_overlay_bytes(state.bytes());
+        drop(state);
+        if shared.checkpoint_is_due() {
+            shared.alarm.ring();
+        }
+    }
+
+    /// Brings what was written to the disk.
+    fn sync(&mut self) -> io::Result<()> {
+        self.shared.counters.syncs.add(self.writer.sync()?);
+        self.shared.durable.set(self.writer.durable());
+        if self.unsynced_since.take().is_some() {
+            self.shared.alarm.ring();
+        }
+        Ok(())
+    }
+
+    /// Writes an empty record, which says that everything before it is on the disk.
+    fn finish(&mut self) -> io::Result<()> {
+        self.sync()?;
+        let room = self.writer.segment_end().saturating_sub(self.writer.end());
+        if let Ok(mut last) = Batch::new().finish(room) {
+            let shared = self.shared.clone();
+            self.writer.write([&mut last].into_iter(), &shared.space, &shared.segments)?;
+            self.sync()?;
+            shared.segments.set_committed(self.writer.end());
+            shared.state.write().apply(last.position(), last.len(), last.body());
+        }
+        Ok(())
+    }
+
+    /// The log cannot be trusted any longer.
+    fn fail(&mut self, error: &io::Error) {
+        let reason = error.to_string();
+        self.shared.fail(&reason);
+        for submission in self.group.drain(..) {
+            answer(&self.shared, submission, |_| Err(StoreError::Failed(reason.as_str().into())));
+        }
+    }
+}
+
+/// Checks that a batch's appends are above all earlier ones, and reserves their offsets.
+fn claim(next: &mut HashMap<QueueKey, u64>, record: &Record) -> Result<(), StoreError> {
+    let mut claimed = Vec::new();
+    for located in Operations::new(record.body()) {
+        match located.operation {
+            Operation::Append { queue, offset, .. } => {
+                let before = next.get(&queue).copied();
+                let free = before.unwrap_or(0);
+                // The last offset of all has none after it.
+                if offset < free || offset == u64::MAX {
+                    for (queue, before) in claimed.into_iter().rev() {
+                        match before {
+                            Some(before) => next.insert(queue, before),
+                            None => next.remove(&queue),
+                        };
+                    }
+                    return Err(StoreError::OutOfOrder { topic: queue.topic, queue: queue.queue, offset, next: free });
+                }
+                next.insert(queue, offset + 1);
+                claimed.push((queue, before));
+            }
+            // Always alone in its batch, so there is nothing to take back.
+            Operation::DropTopic { topic } => next.retain(|queue, _| queue.topic != topic),
+            Operation::Put { .. } | Operation::Delete { .. } => {}
+        }
+    }
+    Ok(())
+}
+
+fn answer(shared: &Shared, submission: Submission, say: impl FnOnce(Record) -> Result<Committed, StoreError>) {
+    shared.inbox.answered(submission.record.len());
+    // Nobody needs to be interested any longer.
+    let _ = submission.answer.send(say(submission.record));
+}

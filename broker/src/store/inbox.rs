@@ -1,0 +1,144 @@
+//! Where batches wait for the committer, in the order in which they were submitted.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use super::batch::Record;
+use super::commit::{Answer, Commit};
+use super::error::StoreError;
+
+/// A batch on its way into the log.
+#[derive(Debug)]
+pub(super) struct Submission {
+    pub(super) record: Record,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// What the committer finds when it looks.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// Batches to commit, in order.
+    Group(Vec<Submission>),
+    /// Nothing until the deadline.
+    Nothing,
+    /// Nothing, and nothing will come.
+    Closed,
+}
+
+#[derive(Debug, Default)]
+enum Phase {
+    #[default]
+    Open,
+    Closing,
+    Failed(Arc<str>),
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    submissions: Vec<Submission>,
+    phase: Phase,
+    /// The committer sleeps and must be woken.
+    asleep: bool,
+}
+
+/// The queue in front of the committer.
+#[derive(Debug, Default)]
+pub(super) struct Inbox {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+    /// Bytes that were submitted and are not answered yet.
+    pending_bytes: AtomicU64,
+}
+
+impl Inbox {
+    /// Puts a record at the end.
+    pub(super) fn submit(&self, record: Record) -> Commit {
+        let mut waiting = self.waiting.lock();
+        match &waiting.phase {
+            Phase::Open => {}
+            Phase::Closing => return Commit::answered(Err(StoreError::Closed)),
+            Phase::Failed(reason) => return Commit::answered(Err(StoreError::Failed(reason.clone()))),
+        }
+        self.pending_bytes.fetch_add(record.len(), Ordering::Relaxed);
+        let (answer, commit) = Commit::pending();
+        waiting.submissions.push(Submission { record, answer });
+        let wake = std::mem::take(&mut waiting.asleep);
+        drop(waiting);
+        if wake {
+            self.arrived.notify_one();
+        }
+        commit
+    }
+
+    /// Everything that waits; else waits itself, until `deadline` at most. `emptied` is room for what comes next.
+    pub(super) fn take(&self, deadline: Option<Instant>, emptied: Vec<Submission>) -> Found {
+        let mut waiting = self.waiting.lock();
+        loop {
+            if !waiting.submissions.is_empty() {
+                return Found::Group(std::mem::replace(&mut waiting.submissions, emptied));
+            }
+            if !matches!(waiting.phase, Phase::Open) {
+                return Found::Closed;
+            }
+            waiting.asleep = true;
+            match deadline {
+                None => self.arrived.wait(&mut waiting),
+                Some(deadline) => {
+                    if self.arrived.wait_until(&mut waiting, deadline).timed_out() {
+                        waiting.asleep = false;
+                        return Found::Nothing;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Says that this many bytes were answered.
+    pub(super) fn answered(&self, bytes: u64) {
+        self.pending_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that were submitted and are not answered yet.
+    pub(super) fn pending_bytes(&self) -> u64 {
+        self.pending_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes nothing more; what waits is still committed.
+    pub(super) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        if matches!(waiting.phase, Phase::Open) {
+            waiting.phase = Phase::Closing;
+        }
+        drop(waiting);
+        self.arrived.notify_all();
+    }
+
+    /// Answers everything that waits, and everything that comes, with `Failed`. The first reason stays.
+    pub(super) fn fail(&self, reason: Arc<str>) {
+        let mut waiting = self.waiting.lock();
+        if !matches!(waiting.phase, Phase::Failed(_)) {
+            waiting.phase = Phase::Failed(reason.clone());
+        }
+        let refused = std::mem::take(&mut waiting.submissions);
+        drop(waiting);
+        self.arrived.notify_all();
+        for submission in refused {
+            self.answered(submission.record.len());
+            // Nobody needs to be interested any longer.
+            let _ = submission.answer.send(Err(StoreError::Failed(reason.clone())));
+        }
+    }
+
+    /// Why nothing is taken any longer, if so.
+    pub(super) fn refuses(&self) -> Option<StoreError> {
+        match &self.waiting.lock().phase {
+            Phase::Open => None,
+            Phase::Closing => Some(StoreError::Closed),
+            Phase::Failed(reason) => Some(StoreError::Failed(reason.clone())),
+        }
+    }
+}

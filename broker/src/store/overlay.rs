@@ -1,0 +1,69 @@
+//! Keys that were committed and are not in the index yet.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::types::Keyspace;
+
+/// About what a key costs in memory beside its bytes.
+const KEY_OVERHEAD: u64 = 64;
+
+/// A value, or `None` for a key that was deleted.
+pub(super) type Change = Option<Box<[u8]>>;
+
+/// The changes since a checkpoint.
+#[derive(Debug, Default)]
+pub(super) struct Overlay {
+    keyspaces: [BTreeMap<Box<[u8]>, Change>; Keyspace::ALL.len()],
+    dropped_topics: BTreeSet<u32>,
+    bytes: u64,
+}
+
+impl Overlay {
+    pub(super) fn set(&mut self, keyspace: Keyspace, key: &[u8], value: Option<&[u8]>) {
+        let Some(keys) = self.keyspaces.get_mut(keyspace as usize) else { return };
+        let size = |change: &Change| change.as_ref().map_or(0, |value| value.len() as u64);
+        let change = value.map(Box::from);
+        self.bytes += size(&change);
+        match keys.get_mut(key) {
+            Some(old) => self.bytes -= size(&std::mem::replace(old, change)),
+            None => {
+                self.bytes += key.len() as u64 + KEY_OVERHEAD;
+                keys.insert(key.into(), change);
+            }
+        }
+    }
+
+    /// `None` if nothing is known about the key here.
+    pub(super) fn get(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Change> {
+        self.keyspaces.get(keyspace as usize)?.get(key)
+    }
+
+    /// The changes of keys that start with `prefix`, in order.
+    pub(super) fn range<'a>(
+        &'a self,
+        keyspace: Keyspace,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
+        let keys = self.keyspaces.get(keyspace as usize);
+        keys.into_iter()
+            .flat_map(move |keys| {
+                keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded))
+            })
+            .map(|(key, change)| (&**key, change))
+            .take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    pub(super) fn drop_topic(&mut self, topic: u32) {
+        self.dropped_topics.insert(topic);
+    }
+
+    /// Topics whose queues were forgotten.
+    pub(super) fn dropped_topics(&self) -> impl Iterator<Item = u32> {
+        self.dropped_topics.iter().copied()
+    }
+
+    /// About how much memory this uses.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,0 +1,246 @@
+//! Opening: what a crash left is read, judged, repaired and applied.
+//!
+//! Nothing is changed before it is known that what is to be thrown away had never been answered.
+
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use rustix::fs::FlockOperation;
+use tracing::{info, warn};
+
+use super::checkpoint;
+use super::error::StoreError;
+use super::index::{Index, IndexError};
+use super::options::Options;
+use super::queues::Queues;
+use super::repair;
+use super::scan::{self, End, Scanner, Step};
+use super::schema;
+use super::segment::{self, Segment};
+use super::segments::Segments;
+use super::shared::Shared;
+use super::space::Space;
+use super::state::{Applied, State};
+use super::writer::Writer;
+
+/// A store that is ready to run.
+pub(super) struct Recovered {
+    /// Held for as long as the directory is in use.
+    pub(super) lock: File,
+    pub(super) shared: Shared,
+    pub(super) writer: Writer,
+}
+
+/// Opens the directory.
+pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
+    options.validate()?;
+    let dir = options.dir.clone();
+    let log_dir = dir.join("log");
+    fs::create_dir_all(&log_dir).map_err(|error| io_error("creating", &log_dir, error))?;
+    let lock = lock(&dir)?;
+
+    let mut segments = list_segments(&log_dir)?;
+    if segments.is_empty() {
+        let (segment, _) = Segment::create(&log_dir, 0, options.segment_bytes, &*options.disk)
+            .map_err(|error| io_error("creating a segment in", &log_dir, error))?;
+        segments.push(Arc::new(segment));
+    }
+    let usable = open_index(&dir, &segments)?;
+    let start = match &usable {
+        Some(usable) => usable.start,
+        None => Start { applied: beginning(&segments), segment: 0 },
+    };
+
+    let (end, durable) = check(&log_dir, &segments, start)?;
+    let tail = repair::repair(&log_dir, &mut segments, end, durable, options.segment_bytes, &*options.disk)
+        .map_err(|error| io_error("repairing", &log_dir, error))?;
+    if end.position > start.applied.position {
+        info!(from = start.applied.position, to = end.position, "replaying the log");
+    }
+
+    let (index, queues) = match usable {
+        Some(usable) => (usable.index, usable.queues),
+        None => (new_index(&dir)?, Queues::default()),
+    };
+    let state = RwLock::new(State::new(queues, start.applied));
+    let indexed = replay(&log_dir, &segments, start, end, &state, &index, &options)?;
+
+    let next_base = tail.current.0.end();
+    let space = Space::new(
+        log_dir,
+        options.segment_bytes,
+        options.space_retry_interval,
+        options.disk.clone(),
+        tail.next,
+        next_base,
+    );
+    let writer = Writer::new(options.disk.clone(), tail.current, end.position);
+    let segments = Segments::new(segments, end.position);
+    let shared = Shared::new(options, segments, space, state, index, &writer, indexed);
+    Ok(Recovered { lock, shared, writer })
+}
+
+/// Makes this process the only one in the directory.
+fn lock(dir: &Path) -> Result<File, StoreError> {
+    let path = dir.join("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(|error| io_error("opening", &path, error))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Locked(dir.to_owned())),
+        Err(error) => Err(io_error("locking", &path, error.into())),
+    }
+}
+
+/// The segments, each good and each following the one before.
+fn list_segments(log_dir: &Path) -> Result<Vec<Arc<Segment>>, StoreError> {
+    let mut segments: Vec<Arc<Segment>> = Vec::new();
+    let found = segment::list(log_dir).map_err(|error| io_error("listing", log_dir, error))?;
+    for found in found {
+        let position = found.base;
+        let corrupt = |file: PathBuf, reason: &str| StoreError::Corrupt { file, position, reason: reason.into() };
+        let expected = segments.last().map_or(0, |segment| segment.end());
+        if found.base != expected {
+            return Err(corrupt(found.path, &format!("the segment at {expected} is missing before it")));
+        }
+        // A segment gets its name after its header is on the disk.
+        let segment = found.segment.ok_or_else(|| corrupt(found.path, "the header of the segment is damaged"))?;
+        segments.push(Arc::new(segment));
+    }
+    Ok(segments)
+}
+
+/// Where the first record would be.
+fn beginning(segments: &[Arc<Segment>]) -> Applied {
+    let first = segments.first().map_or(0, |segment| segment.first());
+    Applied { position: first, last_record: first }
+}
+
+/// Where the replay starts, and in which segment.
+#[derive(Debug, Clone, Copy)]
+struct Start {
+    applied: Applied,
+    segment: usize,
+}
+
+/// An index that belongs to this log.
+struct Usable {
+    index: Index,
+    queues: Queues,
+    start: Start,
+}
+
+/// Opens the index if there is one that fits this log; `None` if it must be built from the log.
+fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, StoreError> {
+    let loaded = Index::open(dir).and_then(|index| {
+        let applied = load_applied(&index)?;
+        let queues = load_queues(&index)?;
+        Ok((index, applied, queues))
+    });
+    let (index, applied, queues) = match loaded {
+        Ok(loaded) => loaded,
+        Err(IndexError::Io(error)) => return Err(io_error("opening the index in", dir, error)),
+        Err(IndexError::Damaged(reason)) => {
+            warn!(reason, "the index is damaged and will be built again from the log");
+            return Ok(None);
+        }
+        Err(IndexError::Closed) => return Err(StoreError::Closed),
+    };
+    let start = match applied {
+        None => Some(Start { applied: beginning(segments), segment: 0 }),
+        Some(applied) => find(segments, applied).map_err(|error| io_error("reading the log in", dir, error))?,
+    };
+    if start.is_none() {
+        warn!(
+            ?applied,
+            "the index does not belong to this log, or the log was cut, and it will be built again from the log"
+        );
+    }
+    Ok(start.map(|start| Usable { index, queues, start }))
+}
+
+fn load_applied(index: &Index) -> Result<Option<Applied>, IndexError> {
+    let Some(value) = index.get(schema::APPLIED_KEY)? else { return Ok(None) };
+    let applied = schema::decode_applied(&value);
+    applied.map(Some).ok_or_else(|| IndexError::Damaged("its position is not readable".into()))
+}
+
+fn load_queues(index: &Index) -> Result<Queues, IndexError> {
+    let mut queues = Queues::default();
+    for (key, value) in index.scan(&schema::all_bounds())? {
+        let (queue, min, next) = schema::decode_bounds(&key, &value)
+            .ok_or_else(|| IndexError::Damaged("the bounds of a queue are not readable".into()))?;
+        queues.restore(queue, min, next);
+    }
+    Ok(queues)
+}
+
+/// The place in the log that an index has come to, if this log has it.
+fn find(segments: &[Arc<Segment>], applied: Applied) -> std::io::Result<Option<Start>> {
+    let number = segments.partition_point(|segment| segment.base <= applied.last_record).checked_sub(1);
+    let Some((number, segment)) = number.and_then(|number| Some((number, segments.get(number)?))) else {
+        return Ok(None);
+    };
+    let header = scan::header_at(segment, applied.last_record)?;
+    let ends = header.map(|header| applied.last_record + header.record_len());
+    Ok((ends == Some(applied.position)).then_some(Start { applied, segment: number }))
+}
+
+fn new_index(dir: &Path) -> Result<Index, StoreError> {
+    Index::remove(dir).map_err(|error| io_error("removing the index in", dir, error))?;
+    Ok(Index::open(dir)?)
+}
+
+/// Finds where good records end, and up to where they had been durable. An error if durable records are lost.
+fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End, u64), StoreError> {
+    let read_error = |error| io_error("reading the log in", log_dir, error);
+    let mut scanner = Scanner::new(segments, start.segment, start.applied.position).map_err(read_error)?;
+    let mut durable = start.applied.position;
+    let end = loop {
+        match scanner.next().map_err(read_error)? {
+            Step::Record { header, .. } => durable = durable.max(header.durable),
+            Step::End(end) => break end,
+        }
+    };
+    if let Some((file, position)) = scan::proof_of_loss(segments, end).map_err(read_error)? {
+        let damaged = segments.get(end.segment).map_or(file.clone(), |segment| segment.path.clone());
+        let reason = format!("{}, and {} says at {position} that it had been on the disk", end.reason, file.display());
+        return Err(StoreError::Corrupt { file: damaged, position: end.position, reason: reason.into() });
+    }
+    Ok((end, durable))
+}
+
+/// Applies the records up to `end`, with a checkpoint whenever they use much memory; answers how far the index has come.
+fn replay(
+    log_dir: &Path,
+    segments: &[Arc<Segment>],
+    start: Start,
+    end: End,
+    state: &RwLock<State>,
+    index: &Index,
+    options: &Options,
+) -> Result<u64, StoreError> {
+    let read_error = |error| io_error("reading the log in", log_dir, error);
+    let mut scanner = Scanner::new(segments, start.segment, start.applied.position).map_err(read_error)?;
+    let mut indexed = start.applied.position;
+    while let Step::Record { header, body } = scanner.next().map_err(read_error)? {
+        state.write().apply(header.position, header.record_len(), body);
+        if state.read().bytes() >= options.index_overlay_bytes {
+            let snapshot = state.write().freeze();
+            checkpoint::write(index, &snapshot, &*options.disk)?;
+            state.write().thaw(&snapshot);
+            index.compact()?;
+            indexed = snapshot.applied.position;
+        }
+    }
+    if state.read().applied().position != end.position {
+        return Err(read_error(std::io::Error::other("the log changed while it was read")));
+    }
+    Ok(indexed)
+}
+
+fn io_error(what: &str, path: &Path, error: std::io::Error) -> StoreError {
+    StoreError::io(format!("{what} {}", path.display()), error)
+}

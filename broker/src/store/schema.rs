@@ -1,0 +1,85 @@
+//! The rows of the index.
+//!
+//! ```text
+//! Key:   keyspace u8 (0 to 6) · key                                 what users put
+//! Value: value
+//! Key:   0x10 · topic u32 · queue u32                                the bounds of a queue
+//! Value: min offset u64 · next offset u64
+//! Key:   0x11 · topic u32 · queue u32 · first offset u64             at most 256 entries of a queue
+//! Value: block, see `blocks.rs`
+//! Key:   0xff                                                       how much of the log is in the index
+//! Value: version u8 (1) · position u64 · start of the last record u64
+//! ```
+//! Numbers in keys are big-endian, so that their order is that of the numbers; in values little-endian.
+
+use super::record::u64_at;
+use super::state::Applied;
+use super::types::{Keyspace, QueueKey};
+
+const BOUNDS: u8 = 0x10;
+const BLOCK: u8 = 0x11;
+const APPLIED: u8 = 0xff;
+const VERSION: u8 = 1;
+
+/// The key of how much of the log is in the index; the last of all keys.
+pub(super) const APPLIED_KEY: &[u8] = &[APPLIED];
+
+pub(super) fn user_key(keyspace: Keyspace, key: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(1 + key.len());
+    out.push(keyspace as u8);
+    out.extend_from_slice(key);
+    out
+}
+
+/// The prefix of the bounds of all queues.
+pub(super) fn all_bounds() -> Vec<u8> {
+    vec![BOUNDS]
+}
+
+/// The prefixes of everything about the queues of a topic.
+pub(super) fn topic_prefixes(topic: u32) -> [Vec<u8>; 2] {
+    [BOUNDS, BLOCK].map(|kind| [&[kind], &topic.to_be_bytes()[..]].concat())
+}
+
+fn queue_key(kind: u8, queue: QueueKey) -> Vec<u8> {
+    [&[kind], &queue.topic.to_be_bytes()[..], &queue.queue.to_be_bytes()[..]].concat()
+}
+
+pub(super) fn bounds_key(queue: QueueKey) -> Vec<u8> {
+    queue_key(BOUNDS, queue)
+}
+
+pub(super) fn bounds_value(min: u64, next: u64) -> Vec<u8> {
+    [min.to_le_bytes(), next.to_le_bytes()].concat()
+}
+
+pub(super) fn decode_bounds(key: &[u8], value: &[u8]) -> Option<(QueueKey, u64, u64)> {
+    let (topic, rest) = key.strip_prefix(&[BOUNDS])?.split_first_chunk()?;
+    let queue = QueueKey { topic: u32::from_be_bytes(*topic), queue: u32::from_be_bytes(rest.try_into().ok()?) };
+    Some((queue, u64_at(value, 0)?, u64_at(value, 8)?))
+}
+
+/// The prefix of the blocks of a queue.
+pub(super) fn block_prefix(queue: QueueKey) -> Vec<u8> {
+    queue_key(BLOCK, queue)
+}
+
+pub(super) fn block_key(queue: QueueKey, first: u64) -> Vec<u8> {
+    let mut key = block_prefix(queue);
+    key.extend_from_slice(&first.to_be_bytes());
+    key
+}
+
+/// The first offset of a block, from its key.
+pub(super) fn block_first(key: &[u8]) -> Option<u64> {
+    key.last_chunk().copied().map(u64::from_be_bytes)
+}
+
+pub(super) fn applied_value(applied: Applied) -> Vec<u8> {
+    [&[VERSION], &applied.position.to_le_bytes()[..], &applied.last_record.to_le_bytes()[..]].concat()
+}
+
+pub(super) fn decode_applied(value: &[u8]) -> Option<Applied> {
+    (*value.first()? == VERSION).then_some(())?;
+    Some(Applied { position: u64_at(value, 1)?, last_record: u64_at(value, 9)? })
+}

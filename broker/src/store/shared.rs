@@ -1,0 +1,135 @@
+//! What the store's threads and handles share.
+
+use parking_lot::RwLock;
+
+use super::checkpoint::Alarm;
+use super::error::StoreError;
+use super::inbox::Inbox;
+use super::index::Index;
+use super::options::Options;
+use super::segments::Segments;
+use super::space::Space;
+use super::state::{Snapshot, State};
+use super::stats::{Counter, Counters};
+use super::types::Admit;
+use super::writer::Writer;
+
+/// Messages are refused while more than this many times the memory that triggers a checkpoint waits for one.
+const OVERLAY_LIMIT: u64 = 8;
+/// The part of a segment that only what was admitted before may use when there is no next segment.
+const RESERVE: u64 = 16;
+
+/// The store.
+pub(super) struct Shared {
+    pub(super) options: Options,
+    pub(super) segments: Segments,
+    pub(super) space: Space,
+    pub(super) inbox: Inbox,
+    pub(super) state: RwLock<State>,
+    pub(super) index: Index,
+    pub(super) alarm: Alarm,
+    pub(super) counters: Counters,
+    /// The end of the segment that is written.
+    pub(super) segment_end: Counter,
+    /// The end of what is on the disk.
+    pub(super) durable: Counter,
+    /// The end of what is in the index.
+    indexed: Counter,
+    overlay_bytes: Counter,
+}
+
+impl Shared {
+    pub(super) fn new(
+        options: Options,
+        segments: Segments,
+        space: Space,
+        state: RwLock<State>,
+        index: Index,
+        writer: &Writer,
+        indexed: u64,
+    ) -> Self {
+        let shared = Self {
+            options,
+            segments,
+            space,
+            inbox: Inbox::default(),
+            state,
+            index,
+            alarm: Alarm::default(),
+            counters: Counters::default(),
+            segment_end: Counter::default(),
+            durable: Counter::default(),
+            indexed: Counter::default(),
+            overlay_bytes: Counter::default(),
+        };
+        shared.segment_end.set(writer.segment_end());
+        shared.durable.set(writer.durable());
+        shared.indexed.set(indexed);
+        shared.overlay_bytes.set(shared.state.read().bytes());
+        shared
+    }
+
+    /// Whether a change of this kind would be taken now.
+    pub(super) fn admit(&self, kind: Admit) -> Result<(), StoreError> {
+        if let Some(refusal) = self.inbox.refuses() {
+            return Err(refusal);
+        }
+        let pending = self.inbox.pending_bytes();
+        let crowded = self.overlay_bytes.get() > OVERLAY_LIMIT * self.options.index_overlay_bytes;
+        let is_full = self.space.is_full();
+        match kind {
+            Admit::Append if is_full || (crowded && self.alarm.is_full()) => Err(StoreError::DiskFull),
+            Admit::Append if crowded => Err(StoreError::Busy),
+            Admit::State if is_full && self.room() < pending + self.options.segment_bytes / RESERVE => {
+                Err(StoreError::DiskFull)
+            }
+            _ if pending > self.options.max_pending_bytes => Err(StoreError::Busy),
+            _ => Ok(()),
+        }
+    }
+
+    /// Bytes that are left in the current segment.
+    fn room(&self) -> u64 {
+        self.segment_end.get().saturating_sub(self.segments.committed())
+    }
+
+    /// Takes nothing more, for this reason.
+    pub(super) fn fail(&self, reason: &str) {
+        tracing::error!(reason, "the store has failed and takes nothing until it is opened again");
+        self.inbox.fail(reason.into());
+        self.alarm.ring();
+    }
+
+    /// True if something was committed that is not in the index.
+    pub(super) fn is_changed(&self) -> bool {
+        self.segments.committed() > self.indexed.get()
+    }
+
+    /// True if so much was committed that it should go to the index.
+    pub(super) fn checkpoint_is_due(&self) -> bool {
+        let grown = self.segments.committed().saturating_sub(self.indexed.get());
+        grown >= self.options.index_checkpoint_bytes || self.overlay_bytes.get() >= self.options.index_overlay_bytes
+    }
+
+    /// Says how much memory waits for a checkpoint.
+    pub(super) fn set_overlay_bytes(&self, bytes: u64) {
+        self.overlay_bytes.set(bytes);
+    }
+
+    /// Lets go of what a checkpoint wrote.
+    pub(super) fn thaw(&self, snapshot: &Snapshot) {
+        let mut state = self.state.write();
+        state.thaw(snapshot);
+        self.overlay_bytes.set(state.bytes());
+        self.indexed.set(snapshot.applied.position);
+    }
+
+    /// The end of what is in the index.
+    pub(super) fn indexed(&self) -> u64 {
+        self.indexed.get()
+    }
+
+    pub(super) fn overlay_bytes(&self) -> u64 {
+        self.overlay_bytes.get()
+    }
+}

@@ -1,0 +1,108 @@
+//! What was committed since the last checkpoint, in memory.
+
+use std::sync::Arc;
+
+use super::overlay::{Change, Overlay};
+use super::queues::{QueueChange, Queues};
+use super::record::{HEADER, Operation, Operations};
+use super::types::{Entry, Keyspace};
+
+/// The part of the store that is not only in the index. Behind one lock, so that a batch is seen as a whole or not at all.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    active: Overlay,
+    /// What a checkpoint is writing; older than `active`, newer than the index.
+    frozen: Option<Arc<Overlay>>,
+    pub(super) queues: Queues,
+    /// The end of the last record that is in here, and its start.
+    applied: Applied,
+}
+
+/// How far a copy of the state goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Applied {
+    /// Everything before this log position is in the copy.
+    pub(super) position: u64,
+    /// Where the last record of it starts.
+    pub(super) last_record: u64,
+}
+
+/// What a checkpoint writes.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) overlay: Arc<Overlay>,
+    pub(super) queues: Vec<QueueChange>,
+    pub(super) applied: Applied,
+}
+
+impl State {
+    /// An empty state on top of an index that goes this far.
+    pub(super) fn new(queues: Queues, applied: Applied) -> Self {
+        Self { queues, applied, ..Self::default() }
+    }
+
+    /// Makes the changes of a record.
+    pub(super) fn apply(&mut self, position: u64, record_len: u64, body: &[u8]) {
+        for located in Operations::new(body) {
+            match located.operation {
+                Operation::Put { keyspace, key, value } => self.active.set(keyspace, key, Some(value)),
+                Operation::Delete { keyspace, key } => self.active.set(keyspace, key, None),
+                Operation::Append { queue, offset, meta, payload } => {
+                    let entry = Entry {
+                        offset,
+                        position: position + (HEADER + located.at) as u64,
+                        len: payload.len() as u32,
+                        tag_hash: meta.tag_hash,
+                        store_time_ms: meta.store_time_ms,
+                    };
+                    self.queues.append(queue, entry);
+                }
+                Operation::DropTopic { topic } => {
+                    self.queues.drop_topic(topic);
+                    self.active.drop_topic(topic);
+                }
+            }
+        }
+        self.applied = Applied { position: position + record_len, last_record: position };
+    }
+
+    /// `None` if the index has to be asked.
+    pub(super) fn get(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Change> {
+        let frozen = || self.frozen.as_ref().and_then(|frozen| frozen.get(keyspace, key));
+        self.active.get(keyspace, key).or_else(frozen)
+    }
+
+    /// The changes to make to what the index has, the older before the newer.
+    pub(super) fn changes<'a>(
+        &'a self,
+        keyspace: Keyspace,
+        prefix: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
+        let frozen = self.frozen.iter().flat_map(move |frozen| frozen.range(keyspace, prefix));
+        frozen.chain(self.active.range(keyspace, prefix))
+    }
+
+    /// How far the state goes.
+    pub(super) fn applied(&self) -> Applied {
+        self.applied
+    }
+
+    /// Sets aside what was committed so far for a checkpoint. [`State::thaw`] comes before the next one.
+    pub(super) fn freeze(&mut self) -> Snapshot {
+        let overlay = Arc::new(std::mem::take(&mut self.active));
+        self.frozen = Some(overlay.clone());
+        Snapshot { overlay, queues: self.queues.changes(), applied: self.applied }
+    }
+
+    /// Lets go of what a checkpoint wrote.
+    pub(super) fn thaw(&mut self, snapshot: &Snapshot) {
+        self.frozen = None;
+        self.queues.indexed(&snapshot.queues);
+    }
+
+    /// About how much memory waits for a checkpoint.
+    pub(super) fn bytes(&self) -> u64 {
+        let frozen = self.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
+        self.active.bytes() + frozen + self.queues.bytes()
+    }
+}
