@@ -1,2 +1,7 @@
-//! The Waybill command line.
-fn main() {}
+//! The Waybill command line; see the library of the same name.
+
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    waybill::main()
+}

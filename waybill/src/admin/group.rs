@@ -1,0 +1,244 @@
+//! `waybill group`.
+
+use serde::Serialize;
+use waybill_protocol::remoting::codes::request;
+use waybill_protocol::remoting::{
+    Command as Remoting, DeleteSubscriptionGroupRequestHeader, GroupRetryPolicyType, SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+};
+
+use super::{Address, Broker};
+use crate::exit::Failure;
+use crate::output::{self, Format};
+
+/// Groups that brokers make for themselves begin so.
+const SYSTEM_PREFIX: &str = "CID_RMQ_SYS_";
+/// Groups that Apache's brokers make for themselves, besides.
+const SYSTEM_GROUPS: [&str; 7] = [
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+];
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Create a consumer group
+    #[command(after_help = "\
+Examples:
+  waybill group create billing
+  waybill group create billing --retry-max-times 3 --consume-timeout-minutes 30
+  waybill group create billing --orderly --update")]
+    Create(CreateArgs),
+    /// List the consumer groups
+    #[command(after_help = "Example:\n  waybill group list --output json")]
+    List(ListArgs),
+    /// Show a consumer group's settings
+    #[command(after_help = "Example:\n  waybill group describe billing")]
+    Describe(NameArgs),
+    /// Delete a consumer group and its progress
+    #[command(after_help = "Example:\n  waybill group delete billing")]
+    Delete(NameArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NameArgs {
+    #[command(flatten)]
+    address: Address,
+    /// The consumer group
+    #[arg(value_name = "GROUP")]
+    name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    address: Address,
+    /// Also those that the broker made for itself
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// How often a message is tried again before it goes to the dead-letter topic
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(i32).range(0..=1000))]
+    retry_max_times: i32,
+    /// How long a push consumer may work on a message, in minutes
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(i32).range(1..=1440))]
+    consume_timeout_minutes: i32,
+    /// Deliver the messages of a message group in order
+    #[arg(long)]
+    orderly: bool,
+    /// Change the group if it exists with other settings
+    #[arg(long)]
+    update: bool,
+}
+
+/// A group as it is printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Group {
+    name: String,
+    consume_enabled: bool,
+    orderly: bool,
+    retry_max_times: i32,
+    consume_timeout_minutes: i32,
+    retry_policy: &'static str,
+}
+
+impl Command {
+    pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
+        match self {
+            Self::Create(args) => create(args, format).await,
+            Self::List(args) => list(args, format).await,
+            Self::Describe(args) => describe(args, format).await,
+            Self::Delete(args) => delete(args, format).await,
+        }
+    }
+}
+
+async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
+    let broker = args.name.address.broker();
+    let existing = broker.group(&args.name.name).await?;
+    // What is not asked for stays as it is.
+    let wanted = SubscriptionGroupConfig {
+        group_name: args.name.name.clone(),
+        retry_max_times: args.retry_max_times,
+        consume_timeout_minute: args.consume_timeout_minutes,
+        consume_message_orderly: args.orderly,
+        ..existing.clone().unwrap_or_default()
+    };
+    let group = Group::from(wanted.clone());
+    let done = match &existing {
+        Some(existing) if *existing == wanted => "exists already",
+        Some(existing) if !args.update => {
+            let existing = Group::from(existing.clone());
+            let (name, is) = (&existing.name, existing.settings());
+            return Err(Failure::failed(format!("the group {name} exists with other settings: {is}"))
+                .hint("--update changes it"));
+        }
+        other => {
+            // Attributes travel as changes ("+key"); those that are there are kept without being named.
+            let change = SubscriptionGroupConfig { attributes: Default::default(), ..wanted };
+            broker.demand(Remoting::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_json(&change)).await?;
+            if other.is_some() { "updated" } else { "created" }
+        }
+    };
+    let printed = serde_json::json!({"group": group, "result": done});
+    output::print(format, &printed, |_json| format!("group {} {done}: {}", group.name, group.settings()))
+}
+
+async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
+    let mut groups: Vec<Group> = args.address.broker().groups().await?.into_iter().map(Group::from).collect();
+    groups.retain(|group| args.all || !is_system(&group.name));
+    output::print(format, &groups, |groups| {
+        let rows = groups.iter().map(|group| {
+            let numbers = [group.retry_max_times, group.consume_timeout_minutes].map(|number| number.to_string());
+            let [retries, minutes] = numbers;
+            [group.name.clone(), group.order().to_owned(), retries, minutes, group.retry_policy.to_owned()]
+        });
+        output::table(["GROUP", "ORDER", "RETRIES", "TIMEOUT (MINUTES)", "RETRY POLICY"], rows)
+    })
+}
+
+async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
+    let config = args.address.broker().group(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    output::print(format, &config, |config| {
+        let group = Group::from(config.clone());
+        let policy = &config.group_retry_policy;
+        let waits = match (&policy.customized_retry_policy, &policy.exponential_retry_policy) {
+            (_, Some(exponential)) if policy.kind == GroupRetryPolicyType::Exponential => format!(
+                "from {} to {}, times {}",
+                crate::quantity::millis(exponential.initial),
+                crate::quantity::millis(exponential.max),
+                exponential.multiplier
+            ),
+            (Some(customized), _) => {
+                customized.next.iter().map(|ms| crate::quantity::millis(*ms)).collect::<Vec<_>>().join(", ")
+            }
+            _default => "the broker's".to_owned(),
+        };
+        format!("group {}: {}\nwaits before a retry: {waits}\n", group.name, group.settings())
+    })
+}
+
+async fn delete(args: NameArgs, format: Format) -> Result<(), Failure> {
+    let broker = args.address.broker();
+    broker.group(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let header = DeleteSubscriptionGroupRequestHeader { group_name: args.name.clone(), clean_offset: Some(true) };
+    broker.demand(Remoting::request(request::DELETE_SUBSCRIPTIONGROUP).with_header(&header)).await?;
+    let printed = serde_json::json!({"group": args.name, "result": "deleted"});
+    output::print(format, &printed, |_json| format!("group {} deleted", args.name))
+}
+
+fn missing(name: &str) -> Failure {
+    Failure::failed(format!("there is no group {name}")).hint("waybill group list")
+}
+
+impl Broker {
+    /// All groups. Asking for one by name would create it on a broker that creates groups on first use.
+    async fn groups(&self) -> Result<Vec<SubscriptionGroupConfig>, Failure> {
+        let mut groups = Vec::new();
+        let page = |seen: usize| {
+            let mut command = Remoting::request(request::GET_ALL_SUBSCRIPTIONGROUP_CONFIG);
+            command.ext.set_number("groupSeq", seen);
+            command
+        };
+        let take = |table: SubscriptionGroupTable| {
+            let count = table.subscription_group_table.len();
+            groups.extend(table.subscription_group_table.into_values());
+            count
+        };
+        self.pages(page, "totalGroupNum", take).await?;
+        groups.sort_by(|a: &SubscriptionGroupConfig, b| a.group_name.cmp(&b.group_name));
+        Ok(groups)
+    }
+
+    /// A group's settings; None when there is no such group.
+    async fn group(&self, name: &str) -> Result<Option<SubscriptionGroupConfig>, Failure> {
+        Ok(self.groups().await?.into_iter().find(|group| group.group_name == name))
+    }
+}
+
+impl From<SubscriptionGroupConfig> for Group {
+    fn from(config: SubscriptionGroupConfig) -> Self {
+        Self {
+            name: config.group_name,
+            consume_enabled: config.consume_enable,
+            orderly: config.consume_message_orderly,
+            retry_max_times: config.retry_max_times,
+            consume_timeout_minutes: config.consume_timeout_minute,
+            retry_policy: match config.group_retry_policy.kind {
+                GroupRetryPolicyType::Customized => "customized",
+                GroupRetryPolicyType::Exponential => "exponential",
+            },
+        }
+    }
+}
+
+impl Group {
+    fn order(&self) -> &'static str {
+        if self.orderly { "fifo" } else { "any" }
+    }
+
+    /// What can be set, in words.
+    fn settings(&self) -> String {
+        let enabled = if self.consume_enabled { "" } else { ", consumption switched off" };
+        format!(
+            "order {}, {} retries, {} minutes to consume{enabled}",
+            self.order(),
+            self.retry_max_times,
+            self.consume_timeout_minutes
+        )
+    }
+}
+
+fn is_system(name: &str) -> bool {
+    name.starts_with(SYSTEM_PREFIX) || SYSTEM_GROUPS.contains(&name)
+}

@@ -1,0 +1,323 @@
+//! `waybill topic`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use waybill_protocol::names::RETRY_PREFIX;
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    Command as Remoting, CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader, Header,
+    OffsetResponseHeader, QueueRequestHeader, TopicConfig, TopicConfigTable,
+};
+
+use super::{Address, Broker, body};
+use crate::exit::Failure;
+use crate::output::{self, Format};
+
+/// The topic attribute that holds the message type.
+const MESSAGE_TYPE: &str = "message.type";
+
+/// Topics that brokers make for themselves, besides those that begin with `rmq_sys_`.
+const SYSTEM_TOPICS: [&str; 9] = [
+    "TBW102",
+    "SCHEDULE_TOPIC_XXXX",
+    "BenchmarkTest",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRACE_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+];
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Create a topic
+    #[command(after_help = "\
+Examples:
+  waybill topic create orders
+  waybill topic create orders --type fifo --queues 16
+  waybill topic create orders --queues 32 --update")]
+    Create(CreateArgs),
+    /// List the topics
+    #[command(after_help = "Example:\n  waybill topic list --output json")]
+    List(ListArgs),
+    /// Show a topic's settings and how much is in its queues
+    #[command(after_help = "Example:\n  waybill topic describe orders")]
+    Describe(NameArgs),
+    /// Delete a topic and all its messages
+    #[command(after_help = "Example:\n  waybill topic delete orders")]
+    Delete(NameArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NameArgs {
+    #[command(flatten)]
+    address: Address,
+    /// The topic
+    #[arg(value_name = "TOPIC")]
+    name: String,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    #[command(flatten)]
+    address: Address,
+    /// Also those that the broker made for itself
+    #[arg(long)]
+    all: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    #[command(flatten)]
+    name: NameArgs,
+    /// Which messages it takes
+    #[arg(long = "type", value_enum, default_value_t)]
+    message_type: MessageType,
+    /// How many queues it has on this broker
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1024))]
+    queues: i32,
+    /// What clients may do with it
+    #[arg(long, value_enum, default_value_t)]
+    permission: Permission,
+    /// Change the topic if it exists with other settings
+    #[arg(long)]
+    update: bool,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum MessageType {
+    /// Messages without order or delay
+    #[default]
+    Normal,
+    /// Messages delivered in order within their message group
+    Fifo,
+    /// Messages delivered at a later time
+    Delay,
+    /// Messages that become visible when a transaction commits
+    Transaction,
+    /// All of them
+    Mixed,
+}
+
+#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+enum Permission {
+    #[default]
+    ReadWrite,
+    Read,
+    Write,
+}
+
+/// A topic as it is printed.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Topic {
+    name: String,
+    message_type: String,
+    read_queues: i32,
+    write_queues: i32,
+    permission: &'static str,
+}
+
+/// A topic and how much is in it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described {
+    #[serde(flatten)]
+    topic: Topic,
+    attributes: BTreeMap<String, String>,
+    queues: Vec<Queue>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Queue {
+    id: i32,
+    min_offset: i64,
+    next_offset: i64,
+}
+
+impl Command {
+    pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
+        match self {
+            Self::Create(args) => create(args, format).await,
+            Self::List(args) => list(args, format).await,
+            Self::Describe(args) => describe(args, format).await,
+            Self::Delete(args) => delete(args, format).await,
+        }
+    }
+}
+
+impl CreateArgs {
+    fn wanted(&self) -> TopicConfig {
+        let message_type = format!("{:?}", self.message_type).to_uppercase();
+        TopicConfig {
+            topic_name: self.name.name.clone(),
+            read_queue_nums: self.queues,
+            write_queue_nums: self.queues,
+            perm: match self.permission {
+                Permission::ReadWrite => 6,
+                Permission::Read => 4,
+                Permission::Write => 2,
+            },
+            attributes: BTreeMap::from([(MESSAGE_TYPE.to_owned(), message_type)]),
+            ..TopicConfig::default()
+        }
+    }
+}
+
+async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
+    let (wanted, update) = (args.wanted(), args.update);
+    let broker = args.name.address.broker();
+    let existing = broker.topic(&wanted.topic_name).await?.map(Topic::from);
+    let topic = Topic::from(wanted.clone());
+    let done = match &existing {
+        Some(existing) if existing.settings() == topic.settings() => "exists already",
+        Some(existing) if !update => {
+            let (name, is) = (&existing.name, existing.settings());
+            return Err(Failure::failed(format!("the topic {name} exists with other settings: {is}"))
+                .hint("--update changes it"));
+        }
+        _other => {
+            let attributes: Vec<String> =
+                wanted.attributes.iter().map(|(key, value)| format!("+{key}={value}")).collect();
+            let header = CreateTopicRequestHeader {
+                topic: wanted.topic_name.clone(),
+                default_topic: "TBW102".to_owned(),
+                read_queue_nums: wanted.read_queue_nums,
+                write_queue_nums: wanted.write_queue_nums,
+                perm: wanted.perm,
+                topic_filter_type: wanted.topic_filter_type.clone(),
+                topic_sys_flag: Some(0),
+                order: false,
+                attributes: Some(attributes.join(",")),
+                force: None,
+            };
+            broker.demand(Remoting::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await?;
+            if existing.is_some() { "updated" } else { "created" }
+        }
+    };
+    let printed = serde_json::json!({"topic": topic, "result": done});
+    output::print(format, &printed, |_json| format!("topic {} {done}: {}", topic.name, topic.settings()))
+}
+
+async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
+    let mut topics: Vec<Topic> = Vec::new();
+    let page = |seen: usize| {
+        let mut command = Remoting::request(request::GET_ALL_TOPIC_CONFIG);
+        command.ext.set_number("topicSeq", seen);
+        command
+    };
+    let take = |table: TopicConfigTable| {
+        let count = table.topic_config_table.len();
+        topics.extend(table.topic_config_table.into_values().map(Topic::from));
+        count
+    };
+    args.address.broker().pages(page, "totalTopicNum", take).await?;
+    topics.retain(|topic| args.all || !is_system(&topic.name));
+    topics.sort_by(|a, b| a.name.cmp(&b.name));
+    output::print(format, &topics, |topics| {
+        let rows = topics.iter().map(|topic| {
+            let queues = format!("{}/{}", topic.read_queues, topic.write_queues);
+            [topic.name.clone(), topic.message_type.clone(), queues, topic.permission.to_owned()]
+        });
+        output::table(["TOPIC", "TYPE", "QUEUES (READ/WRITE)", "PERMISSION"], rows)
+    })
+}
+
+async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
+    let broker = args.address.broker();
+    let config = broker.topic(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let mut queues = Vec::new();
+    for id in 0..config.read_queue_nums.max(config.write_queue_nums) {
+        let header = QueueRequestHeader { topic: args.name.clone(), queue_id: id };
+        let (min, next) = (request::GET_MIN_OFFSET, request::GET_MAX_OFFSET);
+        queues.push(Queue {
+            id,
+            min_offset: broker.offset(min, &header).await?,
+            next_offset: broker.offset(next, &header).await?,
+        });
+    }
+    let attributes = config.attributes.clone();
+    let described = Described { topic: Topic::from(config), attributes, queues };
+    output::print(format, &described, |described| {
+        let rows = described.queues.iter().map(|queue| {
+            let held = queue.next_offset - queue.min_offset;
+            [i64::from(queue.id), queue.min_offset, queue.next_offset, held].map(|number| number.to_string())
+        });
+        let topic = &described.topic;
+        format!(
+            "topic {}: {}\n\n{}",
+            topic.name,
+            topic.settings(),
+            output::table(["QUEUE", "MIN OFFSET", "NEXT OFFSET", "MESSAGES"], rows)
+        )
+    })
+}
+
+async fn delete(args: NameArgs, format: Format) -> Result<(), Failure> {
+    let broker = args.address.broker();
+    broker.topic(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let header = DeleteTopicRequestHeader { topic: args.name.clone() };
+    broker.demand(Remoting::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header)).await?;
+    let printed = serde_json::json!({"topic": args.name, "result": "deleted"});
+    output::print(format, &printed, |_json| format!("topic {} deleted", args.name))
+}
+
+fn missing(name: &str) -> Failure {
+    Failure::failed(format!("there is no topic {name}")).hint("waybill topic list")
+}
+
+impl Broker {
+    /// A topic's settings; None when there is no such topic.
+    async fn topic(&self, name: &str) -> Result<Option<TopicConfig>, Failure> {
+        let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
+        let answer = self.ask(Remoting::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
+        match answer.code {
+            response::SUCCESS => body(&answer).map(Some),
+            response::TOPIC_NOT_EXIST => Ok(None),
+            _other => Err(self.refused(&answer)),
+        }
+    }
+
+    async fn offset(&self, code: i32, header: &impl Header) -> Result<i64, Failure> {
+        let answer = self.demand(Remoting::request(code).with_header(header)).await?;
+        let header: OffsetResponseHeader =
+            answer.header().map_err(|error| Failure::failed(format!("the broker's answer cannot be read: {error}")))?;
+        Ok(header.offset)
+    }
+}
+
+impl From<TopicConfig> for Topic {
+    fn from(config: TopicConfig) -> Self {
+        Self {
+            name: config.topic_name,
+            message_type: config.attributes.get(MESSAGE_TYPE).cloned().unwrap_or_else(|| "NORMAL".to_owned()),
+            read_queues: config.read_queue_nums,
+            write_queues: config.write_queue_nums,
+            permission: match (config.perm & 4 != 0, config.perm & 2 != 0) {
+                (true, true) => "read-write",
+                (true, false) => "read",
+                (false, true) => "write",
+                (false, false) => "none",
+            },
+        }
+    }
+}
+
+impl Topic {
+    /// What can be set, in words; equal words mean equal settings.
+    fn settings(&self) -> String {
+        let Self { message_type, read_queues, write_queues, permission, .. } = self;
+        let queues = match read_queues == write_queues {
+            true => format!("{read_queues} queues"),
+            false => format!("{read_queues} queues to read, {write_queues} to write"),
+        };
+        format!("type {message_type}, {queues}, {permission}")
+    }
+}
+
+fn is_system(name: &str) -> bool {
+    name.starts_with("rmq_sys_") || name.starts_with(RETRY_PREFIX) || SYSTEM_TOPICS.contains(&name)
+}

@@ -1,0 +1,36 @@
+//! The Waybill command line: a broker and sidecar in one process, administration of brokers, messages by hand, and a
+//! load generator.
+
+#![forbid(unsafe_code)]
+
+mod admin;
+mod bench;
+mod cli;
+mod exit;
+mod grpc;
+mod message;
+mod output;
+mod quantity;
+mod standalone;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Runs the program with the arguments of this process.
+pub fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let format = cli.output;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(format),
+    }
+}
+
+fn run(cli: cli::Cli) -> Result<(), exit::Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| exit::Failure::failed(format!("cannot start the runtime: {error}")))?;
+    runtime.block_on(cli.run())
+}
