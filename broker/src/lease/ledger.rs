@@ -124,9 +124,11 @@ impl Ledger {
     }
 
     /// Lets the group go on at `offset` of the queue. Everything open there is forgotten, and handles from before name nothing.
+    /// (This takes for granted that the clock does not go back over a restart, which takes longer than pop times can run ahead of it:
+    /// a millisecond for each delivery of one message within one millisecond.)
     pub fn reset(&mut self, now_ms: i64, queue: u32, offset: u64, changes: &mut Vec<Change>) {
         let now = self.tick(now_ms);
-        let mut progress = Progress { next: offset, pop_floor_ms: now };
+        let mut progress = Progress { next: offset, pop_floor_ms: 0 };
         if let Some(old) = self.queues.get(&queue) {
             changes.extend(old.iter().map(|(offset, _)| Change::Delete(queue, offset)));
             progress.pop_floor_ms = now.max(old.last_pop_ms).max(old.progress.pop_floor_ms);

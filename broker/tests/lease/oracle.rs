@@ -100,6 +100,15 @@ impl Oracle {
         changed
     }
 
+    /// A restart forgets by how much the pop time of a message that is done ran ahead of the clock. (No restart is that fast.)
+    pub(crate) fn restart(&mut self, now: i64) {
+        for (id, latest) in &mut self.popped {
+            if !matches!(self.states.get(id), Some(State::Open(_))) {
+                *latest = now.min(*latest);
+            }
+        }
+    }
+
     pub(crate) fn reset(&mut self, queue: u32, offset: u64) {
         for (id, state) in self.states.range_mut((queue, 0)..=(queue, u64::MAX)) {
             *state = if id.1 < offset { State::Done } else { State::Fresh };

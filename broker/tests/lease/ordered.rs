@@ -123,6 +123,19 @@ fn a_dead_letter_frees_its_successors_in_the_same_pop() {
 }
 
 #[test]
+fn a_message_that_cannot_become_a_dead_letter_now_holds_new_ones_back() {
+    let mut w = world(&[A, A]);
+    w.args.max_attempts = 1;
+    let handles = refs(&w.pop());
+    w.suspend(handles[0], 100);
+    w.now += 100;
+    w.topic.send(0, Verdict::Deliver, Some(A));
+    w.args.dead_letter = false;
+    assert_eq!(attempts(&w.pop()), [(0, 1)], "1 has no attempt left, 2 comes after it");
+    assert!(w.ledger.get(0, 2).unwrap().is_deferred());
+}
+
+#[test]
 fn blocked_groups_survive_a_restart() {
     let mut w = world(&[A, A, B, B]);
     let first = w.pop_max(1);

@@ -1,0 +1,214 @@
+//! The broker: a core, the clients that announced themselves, and the ports.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::{error, info, warn};
+use waybill_ops::clock::{Clock, SystemClock};
+use waybill_ops::config::Validate;
+use waybill_protocol::remoting::Command;
+
+use crate::clients::Clients;
+use crate::config::BrokerConfig;
+use crate::core::Core;
+use crate::error::BrokerError;
+use crate::metrics::Metrics;
+use crate::server::{self, Peer};
+use crate::store::Health;
+
+/// How often the health of the store and silent clients are looked after.
+const HOUSEKEEPING: Duration = Duration::from_secs(1);
+
+/// One broker. Its requests come over TCP ([`Broker::serve`]) or from this process ([`Broker::handle`]).
+pub struct Broker {
+    config: Arc<BrokerConfig>,
+    clock: Arc<dyn Clock>,
+    pub(crate) metrics: Arc<Metrics>,
+    core: ArcSwap<Core>,
+    clients: Mutex<Clients>,
+    port: AtomicU16,
+    stop: CancellationToken,
+}
+
+impl std::fmt::Debug for Broker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Broker").field("name", &self.config.broker_name).finish_non_exhaustive()
+    }
+}
+
+impl Broker {
+    /// Opens the store and everything in it.
+    ///
+    /// # Errors
+    /// A bad configuration; a store that is in use by another process, damaged or unreadable.
+    pub fn open(config: BrokerConfig) -> Result<Arc<Self>, BrokerError> {
+        Self::open_with_clock(config, Arc::new(SystemClock::new()))
+    }
+
+    /// The same with a clock of the caller's, so that tests can move the time.
+    ///
+    /// # Errors
+    /// As [`Broker::open`].
+    pub fn open_with_clock(config: BrokerConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>, BrokerError> {
+        config
+            .validate()
+            .map_err(|invalid| BrokerError::InvalidParameter(format!("{} {}", invalid.key, invalid.reason)))?;
+        let config = Arc::new(config);
+        let metrics = Arc::new(Metrics::default());
+        let core = Core::open(Arc::clone(&config), Arc::clone(&clock), Arc::clone(&metrics), config.listen_port)?;
+        let broker = Arc::new(Self {
+            port: AtomicU16::new(config.listen_port),
+            config,
+            clock,
+            metrics,
+            core: ArcSwap::from_pointee(core),
+            clients: Mutex::default(),
+            stop: CancellationToken::new(),
+        });
+        broker.metrics.watch_store(&broker);
+        Ok(broker)
+    }
+
+    /// Serves the remoting port until `stop`, then answers what is in hand and closes the store.
+    pub async fn serve(self: &Arc<Self>, listener: TcpListener, stop: CancellationToken) {
+        if let Ok(address) = listener.local_addr() {
+            self.port.store(address.port(), Ordering::Relaxed);
+            info!(name = self.config.broker_name, %address, announced = self.announced_address(), "broker listens");
+        }
+        let housekeeping = tokio::spawn(Arc::clone(self).keep_house());
+        let accepting = CancellationToken::new();
+        let grace = Duration::from_secs(self.config.shutdown_grace_seconds);
+        let serving = tokio::spawn(server::serve(Arc::clone(self), listener, accepting.clone(), grace));
+        stop.cancelled().await;
+        // Long polls end first, so that the requests in hand are short ones.
+        self.stop.cancel();
+        self.core().stop_polls();
+        accepting.cancel();
+        if let Err(error) = serving.await {
+            error!(%error, "the listener failed");
+        }
+        housekeeping.abort();
+        self.close();
+    }
+
+    /// Writes what is left to write and gives the store's directory back. Later requests are answered SERVICE_NOT_AVAILABLE.
+    pub fn close(&self) {
+        self.stop.cancel();
+        self.core().stop_polls();
+        match self.core().store().close() {
+            Ok(()) => info!("the store is closed"),
+            Err(error) => warn!(%error, "the store could not be closed cleanly; it recovers when it is opened"),
+        }
+    }
+
+    /// Answers one request; `None` for one that wants no answer.
+    pub async fn handle(&self, peer: &Peer, request: Command) -> Option<Command> {
+        let oneway = request.is_oneway();
+        let answer = server::dispatch(self, peer, &request).await;
+        (!oneway).then_some(answer)
+    }
+
+    /// Whether the broker can serve.
+    ///
+    /// # Errors
+    /// Why not, in words.
+    pub fn ready(&self) -> Result<(), String> {
+        if self.is_stopping() {
+            return Err("the broker is stopping".into());
+        }
+        match self.core().store().health() {
+            // With a full disk it still delivers and takes acknowledgements; being taken out of service would end that, too.
+            Health::Ok | Health::DiskFull => Ok(()),
+            Health::Failed(reason) => Err(format!("the store failed: {reason}")),
+        }
+    }
+
+    /// The effective configuration.
+    pub fn config(&self) -> &BrokerConfig {
+        &self.config
+    }
+
+    /// The counters.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// The address that routes tell clients to connect to.
+    pub fn announced_address(&self) -> String {
+        let port = match self.config.announced_port {
+            0 => self.port.load(Ordering::Relaxed),
+            port => port,
+        };
+        format!("{}:{port}", self.config.broker_host)
+    }
+
+    /// The core of this moment. After a failure of the store another one takes its place, so it is not to be kept.
+    pub fn core(&self) -> Arc<Core> {
+        self.core.load_full()
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.config.broker_name
+    }
+
+    pub(crate) fn now(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop.is_cancelled()
+    }
+
+    pub(crate) fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.clients.lock()
+    }
+
+    /// The address inside message ids.
+    pub(crate) fn store_host(&self) -> SocketAddr {
+        self.core().store_host()
+    }
+
+    pub(crate) fn connection_closed(&self, peer: &Peer) {
+        self.clients.lock().connection_closed(peer.connection);
+    }
+
+    async fn keep_house(self: Arc<Self>) {
+        let expiry = i64::try_from(self.config.channel_expired_timeout).unwrap_or(i64::MAX);
+        loop {
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = tokio::time::sleep(HOUSEKEEPING) => {}
+            }
+            let now = self.now();
+            self.clients.lock().expire(now, expiry);
+            if let Health::Failed(reason) = self.core().store().health() {
+                self.reopen(&reason);
+            }
+        }
+    }
+
+    /// The store failed: what is in memory may be ahead of what is on disk, so all of it is read again.
+    fn reopen(&self, reason: &str) {
+        error!(reason, "the store failed and is opened again");
+        let failed = self.core();
+        failed.stop_polls();
+        if let Err(error) = failed.store().close() {
+            warn!(%error, "closing the failed store");
+        }
+        let port = self.port.load(Ordering::Relaxed);
+        match Core::open(Arc::clone(&self.config), Arc::clone(&self.clock), Arc::clone(&self.metrics), port) {
+            Ok(core) => {
+                self.core.store(Arc::new(core));
+                self.metrics.store_reopened();
+                info!("the store is open again");
+            }
+            Err(error) => error!(%error, "the store could not be opened again; the next try is in a second"),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Configuration of the broker, by upstream's names and with upstream's defaults where upstream has them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use waybill_ops::config::{Invalid, Validate};
+
+/// When a send, a lease or an acknowledgement is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FlushDiskType {
+    /// When it is on disk (`fdatasync`); the default.
+    #[serde(rename = "SYNC_FLUSH")]
+    Sync,
+    /// When the operating system has it; synced every 500 ms. Upstream's default.
+    #[serde(rename = "ASYNC_FLUSH")]
+    Async,
+}
+
+/// What a broker is told. Unknown keys are refused by name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct BrokerConfig {
+    /// Name of this broker; part of every receipt handle, so it holds no space and never changes.
+    pub broker_name: String,
+    /// Name of the cluster this broker belongs to.
+    pub broker_cluster_name: String,
+    /// Host name or address that clients are told to connect to. A stable DNS name on Kubernetes, never a pod's address.
+    #[serde(rename = "brokerIP1")]
+    pub broker_host: String,
+    /// Address the remoting port binds to.
+    pub bind_address: IpAddr,
+    /// Remoting port; 0 takes a free one.
+    pub listen_port: u16,
+    /// Port announced in routes when it differs from `listenPort` (a port mapping); 0 = the one that is bound.
+    pub announced_port: u16,
+    /// Address of the admin port (`/healthz`, `/readyz`, `/metrics`, `/config`); absent = none.
+    pub admin_listen: Option<SocketAddr>,
+    /// Directory of the store.
+    pub store_path_root_dir: PathBuf,
+    /// `SYNC_FLUSH` or `ASYNC_FLUSH`.
+    pub flush_disk_type: FlushDiskType,
+    /// Size of one log segment in bytes, 1 MiB to 1 GiB.
+    pub mapped_file_size_commit_log: u64,
+    /// Bytes of log after which the index is checkpointed.
+    pub index_checkpoint_bytes: u64,
+    /// Create a topic when a message is sent to it.
+    pub auto_create_topic_enable: bool,
+    /// Message type of topics created so: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
+    pub auto_create_topic_message_type: String,
+    /// Create a consumer group when it first asks for messages.
+    pub auto_create_subscription_group: bool,
+    /// Queues of a topic created on first use, 1 to 1024.
+    pub default_topic_queue_nums: u32,
+    /// Largest body of a message in bytes, up to 16 MiB less the frame.
+    pub max_message_size: usize,
+    /// Permission of the broker: 2 write, 4 read, 6 both.
+    pub broker_permission: i32,
+    /// Messages of one consumer group and queue that may be in flight (leased) at once; 0 = no limit.
+    pub pop_inflight_message_threshold: usize,
+    /// Polls that may wait at once for one consumer group and topic.
+    pub pop_polling_size: usize,
+    /// Polls that may wait at once in the whole broker.
+    pub max_pop_polling_size: usize,
+    /// Milliseconds after which a client that sends no heartbeat is forgotten.
+    pub channel_expired_timeout: u64,
+    /// Seconds a stopping broker waits for requests in hand.
+    pub shutdown_grace_seconds: u64,
+}
+
+impl Default for BrokerConfig {
+    fn default() -> Self {
+        Self {
+            broker_name: "broker-a".into(),
+            broker_cluster_name: "DefaultCluster".into(),
+            broker_host: "127.0.0.1".into(),
+            bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            listen_port: 10911,
+            announced_port: 0,
+            admin_listen: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 10915))),
+            store_path_root_dir: PathBuf::from("data"),
+            flush_disk_type: FlushDiskType::Sync,
+            mapped_file_size_commit_log: 64 << 20,
+            index_checkpoint_bytes: 64 << 20,
+            auto_create_topic_enable: false,
+            auto_create_topic_message_type: "NORMAL".into(),
+            auto_create_subscription_group: false,
+            default_topic_queue_nums: 8,
+            max_message_size: 4 << 20,
+            broker_permission: 6,
+            pop_inflight_message_threshold: 10_000,
+            pop_polling_size: 1024,
+            max_pop_polling_size: 100_000,
+            channel_expired_timeout: 120_000,
+            shutdown_grace_seconds: 10,
+        }
+    }
+}
+
+impl Validate for BrokerConfig {
+    fn validate(&self) -> Result<(), Invalid> {
+        let within = |key: &str, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(Invalid::new(key, format!("is {value}, allowed are {low} to {high}")))
+            }
+        };
+        for (key, name) in [("brokerName", &self.broker_name), ("brokerClusterName", &self.broker_cluster_name)] {
+            let legal = !name.is_empty()
+                && name.len() <= 127
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'));
+            if !legal {
+                return Err(Invalid::new(
+                    key,
+                    format!("is {name:?}, allowed are 1 to 127 letters, digits, '-', '_' and '.'"),
+                ));
+            }
+        }
+        if self.broker_host.is_empty() || self.broker_host.contains([' ', ';', ',']) {
+            return Err(Invalid::new(
+                "brokerIP1",
+                format!("is {:?}, expected a host name or an address", self.broker_host),
+            ));
+        }
+        within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1 << 20, 1 << 30)?;
+        within("indexCheckpointBytes", self.index_checkpoint_bytes, 64 << 10, 1 << 34)?;
+        within("defaultTopicQueueNums", u64::from(self.default_topic_queue_nums), 1, 1024)?;
+        within(
+            "maxMessageSize",
+            self.max_message_size as u64,
+            1,
+            (15 << 20).min(self.mapped_file_size_commit_log / 2),
+        )?;
+        within("popPollingSize", self.pop_polling_size as u64, 1, 1 << 20)?;
+        within("maxPopPollingSize", self.max_pop_polling_size as u64, 1, 1 << 24)?;
+        within("channelExpiredTimeout", self.channel_expired_timeout, 1_000, 86_400_000)?;
+        within("shutdownGraceSeconds", self.shutdown_grace_seconds, 0, 3_600)?;
+        if !matches!(self.broker_permission, 0 | 2 | 4 | 6) {
+            let reason = format!("is {}, allowed are 0, 2 (write), 4 (read) and 6", self.broker_permission);
+            return Err(Invalid::new("brokerPermission", reason));
+        }
+        let kind = self.auto_create_topic_message_type.as_str();
+        if !["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"].contains(&kind) {
+            let reason = format!("is {kind:?}, allowed are NORMAL, FIFO, DELAY, TRANSACTION and MIXED");
+            return Err(Invalid::new("autoCreateTopicMessageType", reason));
+        }
+        Ok(())
+    }
+}

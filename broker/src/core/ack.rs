@@ -1,0 +1,134 @@
+//! Acknowledging messages and changing their invisible duration, one or many: one batch in the log either way.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{Core, GroupTopic};
+use crate::error::BrokerError;
+use crate::lease::{AckOutcome, ChangeArgs, ChangeOutcome, LeaseRef, schema};
+use crate::limits;
+use crate::store::{Admit, Batch, Commit};
+
+/// The delivery that a receipt handle names.
+pub type HandleRef = LeaseRef;
+
+/// A change of one message's invisible duration.
+#[derive(Debug, Clone, Copy)]
+pub struct ChangeEntry {
+    /// Which delivery.
+    pub handle: HandleRef,
+    /// New invisible duration from now, milliseconds; 0 = visible at once.
+    pub invisible_ms: i64,
+    /// Whether the next delivery counts as one more attempt.
+    pub count: bool,
+}
+
+impl Core {
+    /// Acknowledges deliveries; what is answered is durable. One outcome per handle, in order.
+    ///
+    /// # Errors
+    /// The whole request fails if the topic does not exist or the store takes no writes; nothing was changed then.
+    pub async fn ack(&self, group: &str, topic: &str, handles: &[HandleRef]) -> Result<Vec<AckOutcome>, BrokerError> {
+        let Some(consumer) = self.consumer(group, topic)? else {
+            return Ok(vec![AckOutcome::Unknown; handles.len()]);
+        };
+        self.store.admit(Admit::State)?;
+        let (outcomes, commit) = {
+            let mut changes = Vec::with_capacity(handles.len());
+            let mut ledger = consumer.ledger.lock();
+            let outcomes = ledger.ack_many(self.now(), handles, &mut changes);
+            (outcomes, self.submit_if_any(&consumer, &changes))
+        };
+        if let Some(commit) = commit {
+            commit.await?;
+        }
+        let woken: BTreeSet<u32> = outcomes
+            .iter()
+            .zip(handles)
+            .filter(|(outcome, _)| matches!(outcome, AckOutcome::Acked { wake: true }))
+            .map(|(_, handle)| handle.queue)
+            .collect();
+        for queue in woken {
+            consumer.waiters.ring(queue);
+        }
+        let acked = outcomes.iter().filter(|outcome| matches!(outcome, AckOutcome::Acked { .. })).count();
+        self.metrics.acked(acked as u64, (outcomes.len() - acked) as u64);
+        Ok(outcomes)
+    }
+
+    /// Changes invisible durations; what is answered is durable. One outcome per entry, in order.
+    ///
+    /// # Errors
+    /// As [`Core::ack`].
+    pub async fn change(
+        &self,
+        group: &str,
+        topic: &str,
+        entries: &[ChangeEntry],
+    ) -> Result<Vec<ChangeOutcome>, BrokerError> {
+        let Some(consumer) = self.consumer(group, topic)? else {
+            return Ok(vec![ChangeOutcome::Unknown; entries.len()]);
+        };
+        self.store.admit(Admit::State)?;
+        let (outcomes, commit) = self.submit_changes(&consumer, entries)?;
+        if let Some(commit) = commit {
+            commit.await?;
+        }
+        let changed = outcomes.iter().filter(|outcome| matches!(outcome, ChangeOutcome::Changed { .. })).count();
+        self.metrics.changed(changed as u64, (outcomes.len() - changed) as u64);
+        Ok(outcomes)
+    }
+
+    /// Changes leases in memory and hands the batch to the store. A poll whose timer would now be too late looks again.
+    pub(super) fn submit_changes(
+        &self,
+        consumer: &Arc<GroupTopic>,
+        entries: &[ChangeEntry],
+    ) -> Result<(Vec<ChangeOutcome>, Option<Commit>), BrokerError> {
+        if let Some(entry) = entries.iter().find(|entry| !(0..=limits::INVISIBLE_MS_MAX).contains(&entry.invisible_ms))
+        {
+            return Err(BrokerError::InvalidParameter(format!(
+                "invisibleTime is {} ms, allowed are 0 to {}",
+                entry.invisible_ms,
+                limits::INVISIBLE_MS_MAX
+            )));
+        }
+        let args: Vec<ChangeArgs> = entries
+            .iter()
+            .map(|entry| ChangeArgs { lease: entry.handle, invisible_ms: entry.invisible_ms, count: entry.count })
+            .collect();
+        let mut changes = Vec::with_capacity(args.len());
+        let mut ledger = consumer.ledger.lock();
+        let outcomes = ledger.change_many(self.now(), &args, &mut changes);
+        let commit = self.submit_if_any(consumer, &changes);
+        let earliest = outcomes.iter().filter_map(deadline).min();
+        if earliest.is_some_and(|deadline| deadline < consumer.armed_ms.load(Ordering::Relaxed)) {
+            consumer.waiters.ring_all();
+        }
+        Ok((outcomes, commit))
+    }
+
+    fn submit_if_any(&self, consumer: &GroupTopic, changes: &[crate::lease::Change]) -> Option<Commit> {
+        if changes.is_empty() {
+            return None;
+        }
+        let mut batch = Batch::new();
+        schema::record(&mut batch, consumer.group, consumer.topic, changes);
+        Some(self.store.submit(batch))
+    }
+
+    /// The ledger that handles of this group and topic belong to; `None` if the group never read the topic.
+    pub(super) fn consumer(&self, group: &str, topic: &str) -> Result<Option<Arc<GroupTopic>>, BrokerError> {
+        let topic = self.topic(topic)?;
+        let Some(group) = self.catalog.group(group) else { return Ok(None) };
+        Ok(self.existing_ledger(group.id, topic.id))
+    }
+}
+
+fn deadline(outcome: &ChangeOutcome) -> Option<i64> {
+    match outcome {
+        ChangeOutcome::Changed { pop_time_ms, invisible_ms } => Some(pop_time_ms.saturating_add(*invisible_ms)),
+        _ => None,
+    }
+}

@@ -1,0 +1,219 @@
+//! Creating, changing and deleting topics and groups, by request or on first use.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tracing::info;
+use waybill_protocol::names::{self, dlq_topic, validate_group, validate_topic};
+use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
+
+use super::{Core, GroupTopic};
+use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer};
+use crate::error::BrokerError;
+use crate::lease::{Ledger, schema};
+use crate::store::{Admit, Batch, Commit, Keyspace};
+
+impl Core {
+    /// Creates a topic or replaces its settings.
+    ///
+    /// # Errors
+    /// An illegal name or settings out of range.
+    pub async fn put_topic(&self, config: TopicConfig) -> Result<Arc<TopicInfo>, BrokerError> {
+        check_topic_name(&config.topic_name)?;
+        self.store.admit(Admit::State)?;
+        let (info, commit) = {
+            let mut batch = Batch::new();
+            let mut writer = self.catalog.writer();
+            let info = writer.put_topic(config, self.now(), &mut batch)?;
+            (info, self.submit_if_changed(batch))
+        };
+        if let Some(commit) = commit {
+            commit.await?;
+            info!(topic = info.config.topic_name, queues = info.config.write_queue_nums, "topic created or changed");
+        }
+        Ok(info)
+    }
+
+    /// Deletes a topic with its messages and everything that groups know about it. Nothing happens if it does not exist.
+    ///
+    /// # Errors
+    /// A store that takes no writes.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), BrokerError> {
+        self.store.admit(Admit::State)?;
+        let (topic, commit) = {
+            let mut batch = Batch::new();
+            let mut writer = self.catalog.writer();
+            let Some(topic) = writer.delete_topic(name, &mut batch) else { return Ok(()) };
+            let consumers = self.topic_queues(topic.id).consumers();
+            for consumer in &consumers {
+                self.forget(consumer, &mut batch)?;
+            }
+            (topic, self.store.submit(batch))
+        };
+        self.topics.write().remove(&topic.id);
+        commit.await?;
+        self.store.drop_topic(topic.id).await?;
+        info!(topic = name, "topic deleted");
+        Ok(())
+    }
+
+    /// Creates a consumer group or replaces its settings.
+    ///
+    /// # Errors
+    /// An illegal name or settings out of range.
+    pub async fn put_group(&self, config: SubscriptionGroupConfig) -> Result<Arc<GroupInfo>, BrokerError> {
+        check_group_name(&config.group_name)?;
+        self.store.admit(Admit::State)?;
+        let before = self.catalog.group(&config.group_name);
+        let (info, commit) = {
+            let mut batch = Batch::new();
+            let mut writer = self.catalog.writer();
+            let info = writer.put_group(config, self.now(), &mut batch)?;
+            (info, self.submit_if_changed(batch))
+        };
+        let ordered = info.config.consume_message_orderly;
+        if before.is_some_and(|before| before.config.consume_message_orderly != ordered) {
+            self.reorder(info.id, ordered);
+        }
+        if let Some(commit) = commit {
+            commit.await?;
+            info!(group = info.config.group_name, ordered, "consumer group created or changed");
+        }
+        Ok(info)
+    }
+
+    /// Deletes a consumer group with its leases and its progress. Nothing happens if it does not exist.
+    ///
+    /// # Errors
+    /// A store that takes no writes.
+    pub async fn delete_group(&self, name: &str) -> Result<(), BrokerError> {
+        self.store.admit(Admit::State)?;
+        let commit = {
+            let mut batch = Batch::new();
+            let mut writer = self.catalog.writer();
+            let Some(group) = writer.delete_group(name, &mut batch) else { return Ok(()) };
+            let consumers: Vec<_> =
+                self.ledgers.read().values().filter(|consumer| consumer.group == group.id).cloned().collect();
+            for consumer in &consumers {
+                self.forget(consumer, &mut batch)?;
+                self.topic_queues(consumer.topic).remove_consumer(group.id);
+            }
+            self.store.submit(batch)
+        };
+        commit.await?;
+        info!(group = name, "consumer group deleted");
+        Ok(())
+    }
+
+    /// The topic, created on first use if the broker is told to.
+    ///
+    /// # Errors
+    /// [`BrokerError::TopicNotFound`], or why it could not be created.
+    pub async fn topic_for_send(&self, name: &str, default_queues: i32) -> Result<Arc<TopicInfo>, BrokerError> {
+        match self.topic(name) {
+            Err(_)
+                if self.config.auto_create_topic_enable && validate_topic(name).is_ok() && !name.starts_with('%') =>
+            {
+                let queues = match default_queues {
+                    1..=16 => default_queues,
+                    _ => i32::try_from(self.config.default_topic_queue_nums).unwrap_or(1),
+                };
+                let kind = self.config.auto_create_topic_message_type.clone();
+                self.put_topic(topic_config(name, queues, BTreeMap::from([(MESSAGE_TYPE.to_owned(), kind)]))).await
+            }
+            found => found,
+        }
+    }
+
+    /// The group, created on first use if the broker is told to.
+    ///
+    /// # Errors
+    /// [`BrokerError::GroupNotFound`], or why it could not be created.
+    pub async fn group_for_pop(&self, name: &str) -> Result<Arc<GroupInfo>, BrokerError> {
+        match self.group(name) {
+            Err(_) if self.config.auto_create_subscription_group && validate_group(name).is_ok() => {
+                self.put_group(SubscriptionGroupConfig {
+                    group_name: name.to_owned(),
+                    ..SubscriptionGroupConfig::default()
+                })
+                .await
+            }
+            found => found,
+        }
+    }
+
+    /// The number of a group's dead-letter topic; its rows go into `batch` if it is new.
+    pub(super) fn dead_letter_topic(
+        &self,
+        writer: &mut Writer<'_>,
+        group: &str,
+        batch: &mut Batch,
+    ) -> Result<u32, BrokerError> {
+        let name = dlq_topic(group);
+        if let Some(topic) = self.catalog.topic(&name) {
+            return Ok(topic.id);
+        }
+        let topic = writer.put_topic(topic_config(&name, 1, BTreeMap::new()), self.now(), batch)?;
+        info!(topic = name, "dead-letter topic created");
+        Ok(topic.id)
+    }
+
+    fn submit_if_changed(&self, batch: Batch) -> Option<Commit> {
+        (!batch.is_empty()).then(|| self.store.submit(batch))
+    }
+
+    /// Takes a ledger out of memory and its rows out of the store.
+    fn forget(&self, consumer: &Arc<GroupTopic>, batch: &mut Batch) -> Result<(), BrokerError> {
+        self.ledgers.write().remove(&(consumer.group, consumer.topic));
+        let ledger = consumer.ledger.lock();
+        for (queue, offset, _) in ledger.iter() {
+            batch.delete(Keyspace::Lease, &schema::lease_key(consumer.group, consumer.topic, queue, offset));
+        }
+        for (queue, _) in ledger.progress() {
+            let key = schema::progress_key(consumer.group, consumer.topic, queue);
+            batch.delete(Keyspace::Progress, &key);
+            batch.delete(Keyspace::Offset, &key);
+        }
+        drop(ledger);
+        consumer.waiters.release_everyone();
+        Ok(())
+    }
+
+    /// A group's order setting changed: its ledgers are built anew from what they hold.
+    fn reorder(&self, group: u32, ordered: bool) {
+        let consumers: Vec<_> =
+            self.ledgers.read().values().filter(|consumer| consumer.group == group).cloned().collect();
+        for consumer in consumers {
+            let mut ledger = consumer.ledger.lock();
+            let progress: Vec<_> = ledger.progress().collect();
+            let leases: Vec<_> = ledger.iter().map(|(queue, offset, lease)| (queue, offset, *lease)).collect();
+            *ledger = Ledger::restore(ordered, progress, leases);
+            drop(ledger);
+            consumer.waiters.ring_all();
+        }
+    }
+}
+
+fn topic_config(name: &str, queues: i32, attributes: BTreeMap<String, String>) -> TopicConfig {
+    TopicConfig {
+        topic_name: name.to_owned(),
+        read_queue_nums: queues,
+        write_queue_nums: queues,
+        attributes,
+        ..TopicConfig::default()
+    }
+}
+
+fn check_topic_name(name: &str) -> Result<(), BrokerError> {
+    // Names that the broker derives from a group's name are as long as the group's name makes them.
+    let derived = name.strip_prefix(names::DLQ_PREFIX).or_else(|| name.strip_prefix(names::RETRY_PREFIX));
+    let checked = match derived {
+        Some(group) => validate_group(group),
+        None => validate_topic(name),
+    };
+    checked.map_err(|error| BrokerError::InvalidParameter(format!("topic {name:?}: {error}")))
+}
+
+fn check_group_name(name: &str) -> Result<(), BrokerError> {
+    validate_group(name).map_err(|error| BrokerError::InvalidParameter(format!("consumer group {name:?}: {error}")))
+}

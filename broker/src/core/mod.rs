@@ -1,0 +1,142 @@
+//! The core: store, catalog and ledgers put together. It knows messages, topics, groups and leases, and nothing of sockets.
+//!
+//! Memory is changed first, under the lock of what is changed, and the batch is submitted under that same lock; so the order
+//! in the log is the order of the changes. An answer waits for its batch. If a batch fails, the whole core is thrown away and
+//! built again from the store (see [`crate::Broker`]), so nothing ever has to be undone.
+
+mod ack;
+mod dead_letters;
+mod filter;
+mod holders;
+mod inspect;
+mod manage;
+mod pop;
+mod queues;
+mod restore;
+mod send;
+mod source;
+mod wake;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize};
+
+use parking_lot::{Mutex, RwLock};
+use tokio_util::sync::CancellationToken;
+use waybill_ops::clock::Clock;
+
+pub use ack::{ChangeEntry, HandleRef};
+pub use dead_letters::Forward;
+pub use inspect::LeaseView;
+pub use pop::{Delivered, Pop, PopAnswer};
+pub use send::{OutgoingMessage, Send, Sent};
+
+use crate::catalog::{Catalog, GroupInfo, TopicInfo};
+use crate::config::BrokerConfig;
+use crate::error::BrokerError;
+use crate::lease::Ledger;
+use crate::metrics::Metrics;
+use crate::store::Store;
+use holders::Holders;
+use queues::TopicQueues;
+use wake::Waiters;
+
+/// One consumer group on one topic: its leases and the polls that wait.
+#[derive(Debug)]
+pub(crate) struct GroupTopic {
+    pub(crate) group: u32,
+    pub(crate) topic: u32,
+    ledger: Mutex<Ledger>,
+    pub(crate) waiters: Arc<Waiters>,
+    /// The earliest lease deadline for which a waiting poll has set its timer, milliseconds since 1970.
+    armed_ms: AtomicI64,
+}
+
+impl GroupTopic {
+    fn new(group: u32, topic: u32, ledger: Ledger) -> Self {
+        Self { group, topic, ledger: Mutex::new(ledger), waiters: Arc::default(), armed_ms: AtomicI64::new(i64::MAX) }
+    }
+}
+
+/// Everything a broker knows, in memory and on disk.
+pub struct Core {
+    config: Arc<BrokerConfig>,
+    clock: Arc<dyn Clock>,
+    metrics: Arc<Metrics>,
+    store: Store,
+    catalog: Catalog,
+    topics: RwLock<HashMap<u32, Arc<TopicQueues>>>,
+    ledgers: RwLock<HashMap<(u32, u32), Arc<GroupTopic>>>,
+    holders: Holders,
+    polls: Arc<AtomicUsize>,
+    store_host: SocketAddr,
+    stop: CancellationToken,
+}
+
+impl Core {
+    /// The store below.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// The topics and groups.
+    pub fn catalog(&self) -> &Catalog {
+        &self.catalog
+    }
+
+    /// The address inside message ids.
+    pub(crate) fn store_host(&self) -> SocketAddr {
+        self.store_host
+    }
+
+    fn now(&self) -> i64 {
+        self.clock.now_ms()
+    }
+
+    /// Ends every waiting poll; later ones end at once.
+    pub(crate) fn stop_polls(&self) {
+        self.stop.cancel();
+    }
+
+    fn topic(&self, name: &str) -> Result<Arc<TopicInfo>, BrokerError> {
+        self.catalog.topic(name).ok_or_else(|| BrokerError::TopicNotFound(name.to_owned()))
+    }
+
+    fn group(&self, name: &str) -> Result<Arc<GroupInfo>, BrokerError> {
+        self.catalog.group(name).ok_or_else(|| BrokerError::GroupNotFound(name.to_owned()))
+    }
+
+    fn topic_queues(&self, id: u32) -> Arc<TopicQueues> {
+        if let Some(queues) = self.topics.read().get(&id) {
+            return Arc::clone(queues);
+        }
+        Arc::clone(self.topics.write().entry(id).or_insert_with(|| Arc::new(TopicQueues::new(id))))
+    }
+
+    /// The ledger of a group on a topic, if that group ever read it.
+    fn existing_ledger(&self, group: u32, topic: u32) -> Option<Arc<GroupTopic>> {
+        self.ledgers.read().get(&(group, topic)).cloned()
+    }
+
+    fn ledger(&self, group: &GroupInfo, topic: &TopicInfo) -> Result<Arc<GroupTopic>, BrokerError> {
+        if let Some(ledger) = self.existing_ledger(group.id, topic.id) {
+            return Ok(ledger);
+        }
+        let mut ledgers = self.ledgers.write();
+        if let Some(ledger) = ledgers.get(&(group.id, topic.id)) {
+            return Ok(Arc::clone(ledger));
+        }
+        if ledgers.len() >= crate::limits::LEDGERS_MAX {
+            return Err(BrokerError::Busy(format!(
+                "{} groups on topics are open, no more are taken",
+                crate::limits::LEDGERS_MAX
+            )));
+        }
+        let ordered = group.config.consume_message_orderly;
+        let fresh = Arc::new(GroupTopic::new(group.id, topic.id, Ledger::new(ordered)));
+        ledgers.insert((group.id, topic.id), Arc::clone(&fresh));
+        self.topic_queues(topic.id).add_consumer(Arc::clone(&fresh));
+        Ok(fresh)
+    }
+}

@@ -1,0 +1,338 @@
+//! Giving messages out, and waiting for them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use tokio_util::sync::CancellationToken;
+use tracing::error;
+use waybill_protocol::message::patch_delivery;
+
+use super::dead_letters::{Buried, DeadLetter};
+use super::filter::Filter;
+use super::source::Messages;
+use super::{Core, GroupTopic};
+use crate::catalog::{GroupInfo, TopicInfo};
+use crate::error::BrokerError;
+use crate::lease::{PopArgs, Popped, schema};
+use crate::limits;
+use crate::store::{Admit, Batch, Entry};
+
+/// Messages examined in one pop before others get their turn at the ledger.
+const SCAN_MAX: usize = 800;
+
+/// A request for messages.
+#[derive(Debug, Clone)]
+pub struct Pop {
+    /// Consumer group.
+    pub group: String,
+    /// Topic.
+    pub topic: String,
+    /// One queue, or all for a negative number.
+    pub queue_id: i32,
+    /// Messages wanted at most, 1 to 32.
+    pub max: usize,
+    /// Invisible duration in milliseconds.
+    pub invisible_ms: i64,
+    /// How long to wait for a message, milliseconds; 0 or less = not at all.
+    pub poll_ms: i64,
+    /// When the client asked, milliseconds since 1970.
+    pub born_ms: i64,
+    /// `TAG` or absent.
+    pub expression_type: Option<String>,
+    /// Tags separated by `||`; absent or `*` = every message.
+    pub expression: Option<String>,
+    /// The client that will hold the messages, if it said who it is.
+    pub client_id: Option<String>,
+}
+
+/// One message that was given out.
+#[derive(Debug, Clone)]
+pub struct Delivered {
+    /// Queue it is in.
+    pub queue: u32,
+    /// Offset in that queue.
+    pub offset: u64,
+}
+
+/// What a pop gave out. The leases are durable.
+#[derive(Debug, Clone)]
+pub struct PopAnswer {
+    /// Pop time of all of them, milliseconds since 1970.
+    pub pop_time_ms: i64,
+    /// Invisible duration of all of them, counted from the pop time.
+    pub invisible_ms: i64,
+    /// How much more could be had.
+    pub rest: u64,
+    /// The messages, by queue and offset in the order of `body`.
+    pub messages: Vec<Delivered>,
+    /// Their encodings, one after the other.
+    pub body: Bytes,
+}
+
+/// A pop whose names are resolved.
+struct Asked {
+    group: Arc<GroupInfo>,
+    topic: Arc<TopicInfo>,
+    queues: Range<u32>,
+    filter: Filter,
+    consumer: Arc<GroupTopic>,
+}
+
+enum Attempt {
+    Found {
+        popped: Popped,
+        commit: Buried,
+        payloads: Vec<(Entry, Bytes)>,
+    },
+    /// Nothing to give out, but messages without attempts left went to the dead-letter topic.
+    OnlyDead(Buried),
+    /// The scan ended before anything was found; there may be more.
+    ScanOn,
+    Nothing {
+        next_deadline_ms: Option<i64>,
+    },
+}
+
+impl Core {
+    /// Gives messages out, waiting up to `poll_ms` for the first; ends early when `gone` is cancelled.
+    ///
+    /// # Errors
+    /// [`BrokerError::PollingTimeout`] if nothing came, [`BrokerError::PollingFull`] if too many wait, and everything that is
+    /// wrong with the request.
+    pub async fn pop(&self, pop: &Pop, gone: &CancellationToken) -> Result<PopAnswer, BrokerError> {
+        let poll_end = pop.born_ms.saturating_add(pop.poll_ms.max(0));
+        if self.now() > poll_end.saturating_add(limits::POP_LATE_MS) {
+            return Err(BrokerError::PollingTimeout);
+        }
+        let asked = self.resolve(pop).await?;
+        if let Some(answer) = self.take_until_nothing(pop, &asked, gone).await?.0 {
+            return Ok(answer);
+        }
+        let wait_end = poll_end - limits::POLL_EARLY_MS;
+        if pop.poll_ms <= 0 || self.now() >= wait_end {
+            return Err(BrokerError::PollingTimeout);
+        }
+        if asked.consumer.waiters.waiting() >= self.config.pop_polling_size {
+            return Err(BrokerError::PollingFull(self.config.pop_polling_size));
+        }
+        if self.polls.load(Ordering::Relaxed) >= self.config.max_pop_polling_size {
+            return Err(BrokerError::PollingFull(self.config.max_pop_polling_size));
+        }
+        let _waiting = asked.consumer.waiters.enter(&self.polls);
+        let bell =
+            asked.consumer.waiters.bell((asked.queues.len() == 1 && pop.queue_id >= 0).then_some(asked.queues.start));
+        loop {
+            let rung = bell.notified();
+            tokio::pin!(rung);
+            rung.as_mut().enable();
+            let (answer, next_deadline) = self.take_until_nothing(pop, &asked, gone).await?;
+            if let Some(answer) = answer {
+                return Ok(answer);
+            }
+            let now = self.now();
+            if now >= wait_end || self.stop.is_cancelled() {
+                return Err(BrokerError::PollingTimeout);
+            }
+            let until = next_deadline.map_or(wait_end, |deadline| deadline.min(wait_end));
+            let pause = Duration::from_millis(u64::try_from(until - now).unwrap_or(0).saturating_add(1));
+            tokio::select! {
+                () = rung => {}
+                () = tokio::time::sleep(pause) => {}
+                () = gone.cancelled() => return Err(BrokerError::PollingTimeout),
+                () = self.stop.cancelled() => return Err(BrokerError::PollingTimeout),
+            }
+        }
+    }
+
+    /// Whether a pop would find something now.
+    ///
+    /// # Errors
+    /// As [`Core::pop`].
+    pub async fn has_messages(&self, pop: &Pop) -> Result<bool, BrokerError> {
+        let asked = self.resolve(pop).await?;
+        let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
+        let limit = self.in_flight_max();
+        Ok(asked.consumer.ledger.lock().rest(self.now(), asked.queues.clone(), limit, &mut source) > 0)
+    }
+
+    /// Polls that wait for a group on a topic.
+    pub fn polling(&self, group: &str, topic: &str) -> Result<usize, BrokerError> {
+        let (group, topic) = (self.group(group)?, self.topic(topic)?);
+        Ok(self.existing_ledger(group.id, topic.id).map_or(0, |consumer| consumer.waiters.waiting()))
+    }
+
+    async fn resolve(&self, pop: &Pop) -> Result<Asked, BrokerError> {
+        if self.config.broker_permission & 4 == 0 {
+            return Err(BrokerError::NoPermission(format!(
+                "the broker[{}] pop message is forbidden",
+                self.config.broker_name
+            )));
+        }
+        if pop.max == 0 || pop.max > limits::POP_MAX_MESSAGES {
+            return Err(BrokerError::InvalidParameter(format!(
+                "maxMsgNums is {}, allowed are 1 to {}",
+                pop.max,
+                limits::POP_MAX_MESSAGES
+            )));
+        }
+        if !(1..=limits::INVISIBLE_MS_MAX).contains(&pop.invisible_ms) {
+            return Err(BrokerError::InvalidParameter(format!(
+                "invisibleTime is {} ms, allowed are 1 to {}",
+                pop.invisible_ms,
+                limits::INVISIBLE_MS_MAX
+            )));
+        }
+        let topic = self.topic(&pop.topic)?;
+        if topic.config.perm & 4 == 0 {
+            return Err(BrokerError::NoPermission(format!("the topic[{}] peeking message is forbidden", pop.topic)));
+        }
+        let read_queues = u32::try_from(topic.config.read_queue_nums).unwrap_or(0);
+        let queues = match u32::try_from(pop.queue_id) {
+            Err(_) => 0..read_queues,
+            Ok(queue) if queue < read_queues => queue..queue + 1,
+            Ok(queue) => {
+                return Err(BrokerError::InvalidParameter(format!(
+                    "queueId[{queue}] is illegal, topic:[{}] topicConfig.readQueueNums:[{read_queues}]",
+                    pop.topic
+                )));
+            }
+        };
+        let group = self.group_for_pop(&pop.group).await?;
+        if !group.config.consume_enable {
+            return Err(BrokerError::NoPermission(format!("subscription group no permission, {}", pop.group)));
+        }
+        let filter = Filter::parse(pop.expression_type.as_deref(), pop.expression.as_deref())?;
+        let consumer = self.ledger(&group, &topic)?;
+        Ok(Asked { group, topic, queues, filter, consumer })
+    }
+
+    /// Looks until something is found or there is nothing. With nothing, says when the next lease runs out.
+    async fn take_until_nothing(
+        &self,
+        pop: &Pop,
+        asked: &Asked,
+        gone: &CancellationToken,
+    ) -> Result<(Option<PopAnswer>, Option<i64>), BrokerError> {
+        loop {
+            match self.attempt(pop, asked)? {
+                Attempt::Nothing { next_deadline_ms } => return Ok((None, next_deadline_ms)),
+                Attempt::ScanOn => tokio::task::yield_now().await,
+                Attempt::OnlyDead(buried) => buried.done().await?,
+                Attempt::Found { popped, commit, payloads } => {
+                    commit.done().await?;
+                    if gone.is_cancelled() {
+                        self.release_undelivered(asked, &popped);
+                        return Err(BrokerError::PollingTimeout);
+                    }
+                    if popped.rest > 0 {
+                        asked.consumer.waiters.ring_all();
+                    }
+                    self.metrics.messages_out(
+                        &asked.topic.config.topic_name,
+                        &asked.group.config.group_name,
+                        &payloads,
+                    );
+                    return Ok((Some(answer(popped, payloads)?), None));
+                }
+            }
+        }
+    }
+
+    fn attempt(&self, pop: &Pop, asked: &Asked) -> Result<Attempt, BrokerError> {
+        self.store.admit(Admit::State)?;
+        let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
+        let mut changes = Vec::new();
+        let mut batch = Batch::new();
+        let mut ledger = asked.consumer.ledger.lock();
+        let now = self.now();
+        let args = PopArgs {
+            now_ms: now,
+            queues: asked.queues.clone(),
+            max: pop.max,
+            invisible_ms: pop.invisible_ms,
+            holder: pop.client_id.as_deref().map_or(0, |client| self.holders.number(client, &mut batch)),
+            max_attempts: u32::try_from(asked.group.config.retry_max_times).unwrap_or(0).saturating_add(1),
+            in_flight_max: self.in_flight_max(),
+            scan_max: SCAN_MAX,
+            dead_letter: self.store.admit(Admit::Append).is_ok(),
+        };
+        let popped = ledger.pop(&args, &mut source, &mut changes);
+        let next_deadline_ms = ledger.next_deadline(now, asked.queues.clone());
+        if popped.messages.is_empty() && !popped.more {
+            asked.consumer.armed_ms.store(next_deadline_ms.unwrap_or(i64::MAX), Ordering::Relaxed);
+        }
+        let payloads: Vec<_> =
+            popped.messages.iter().filter_map(|taken| source.take(taken.queue, taken.offset)).collect();
+        if changes.is_empty() {
+            return Ok(if popped.more { Attempt::ScanOn } else { Attempt::Nothing { next_deadline_ms } });
+        }
+        schema::record(&mut batch, asked.group.id, asked.topic.id, &changes);
+        let dead: Vec<_> = popped
+            .dead
+            .iter()
+            .filter_map(|taken| {
+                Some(DeadLetter { payload: source.take(taken.queue, taken.offset)?.1, attempts: taken.attempts })
+            })
+            .collect();
+        let commit = self.bury_and_submit(&asked.group.config.group_name, dead, batch);
+        drop(ledger);
+        if !popped.messages.is_empty() {
+            return Ok(Attempt::Found { popped, commit, payloads });
+        }
+        if !popped.dead.is_empty() {
+            return Ok(Attempt::OnlyDead(commit));
+        }
+        // Only progress past messages that this subscription does not want: nobody waits for it.
+        Ok(if popped.more { Attempt::ScanOn } else { Attempt::Nothing { next_deadline_ms } })
+    }
+
+    fn in_flight_max(&self) -> usize {
+        match self.config.pop_inflight_message_threshold {
+            0 => usize::MAX,
+            limit => limit,
+        }
+    }
+
+    /// The client went away while its messages were being leased: they are visible again at once, and nothing is counted.
+    fn release_undelivered(&self, asked: &Asked, popped: &Popped) {
+        let entries: Vec<_> = popped
+            .messages
+            .iter()
+            .map(|taken| super::ChangeEntry {
+                handle: super::HandleRef { queue: taken.queue, offset: taken.offset, pop_time_ms: popped.pop_time_ms },
+                invisible_ms: 0,
+                count: false,
+            })
+            .collect();
+        if let Err(error) = self.submit_changes(&asked.consumer, &entries) {
+            error!(group = %asked.group.config.group_name, %error, "messages of a client that went away stay hidden until their leases end");
+        }
+    }
+}
+
+/// Copies the messages into one body, each with its place and its attempt.
+fn answer(popped: Popped, payloads: Vec<(Entry, Bytes)>) -> Result<PopAnswer, BrokerError> {
+    let size = payloads.iter().map(|(_, payload)| payload.len()).sum();
+    let mut body = BytesMut::with_capacity(size);
+    let mut messages = Vec::with_capacity(payloads.len());
+    for (taken, (entry, payload)) in popped.messages.iter().zip(&payloads) {
+        let start = body.len();
+        body.extend_from_slice(payload);
+        let mut message = body.split_off(start);
+        let reconsume_times = i32::try_from(taken.attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        patch_delivery(&mut message, taken.offset.cast_signed(), entry.position.cast_signed(), reconsume_times)
+            .map_err(|error| BrokerError::Internal(error.to_string()))?;
+        body.unsplit(message);
+        messages.push(Delivered { queue: taken.queue, offset: taken.offset });
+    }
+    Ok(PopAnswer {
+        pop_time_ms: popped.pop_time_ms,
+        invisible_ms: popped.invisible_ms,
+        rest: popped.rest,
+        messages,
+        body: body.freeze(),
+    })
+}

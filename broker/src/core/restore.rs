@@ -1,0 +1,101 @@
+//! Building the core from what the store holds.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+
+use parking_lot::RwLock;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+use waybill_ops::clock::Clock;
+
+use super::holders::Holders;
+use super::{Core, GroupTopic};
+use crate::catalog::Catalog;
+use crate::config::{BrokerConfig, FlushDiskType};
+use crate::error::BrokerError;
+use crate::lease::{Lease, Ledger, Progress, schema};
+use crate::metrics::Metrics;
+use crate::store::{Flush, Keyspace, Options, Store};
+
+#[derive(Default)]
+struct Rows {
+    progress: Vec<(u32, Progress)>,
+    leases: Vec<(u32, u64, Lease)>,
+}
+
+impl Core {
+    /// Opens the store and builds everything from it. `queue_hint` is the port that message ids carry.
+    ///
+    /// # Errors
+    /// A store that is in use, damaged or unreadable; rows of a newer version.
+    pub fn open(
+        config: Arc<BrokerConfig>,
+        clock: Arc<dyn Clock>,
+        metrics: Arc<Metrics>,
+        port: u16,
+    ) -> Result<Self, BrokerError> {
+        let store = Store::open(options(&config))?;
+        let catalog = Catalog::load(&store)?;
+        let mut rows: HashMap<(u32, u32), Rows> = HashMap::new();
+        for (key, value) in store.scan(Keyspace::Progress, &[])? {
+            let row = schema::read_progress(&key, &value).map_err(|error| BrokerError::Internal(error.to_string()))?;
+            rows.entry((row.group, row.topic)).or_default().progress.push((row.queue, row.progress));
+        }
+        let mut holders = HashSet::new();
+        for (key, value) in store.scan(Keyspace::Lease, &[])? {
+            let row = schema::read_lease(&key, &value).map_err(|error| BrokerError::Internal(error.to_string()))?;
+            holders.insert(row.lease.holder);
+            rows.entry((row.group, row.topic)).or_default().leases.push((row.queue, row.offset, row.lease));
+        }
+        let holders = Holders::load(&store, &holders)?;
+        let core = Self {
+            store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
+            config,
+            clock,
+            metrics,
+            store,
+            catalog,
+            topics: RwLock::default(),
+            ledgers: RwLock::default(),
+            holders,
+            polls: Arc::new(AtomicUsize::new(0)),
+            stop: CancellationToken::new(),
+        };
+        core.adopt(rows);
+        Ok(core)
+    }
+
+    fn adopt(&self, rows: HashMap<(u32, u32), Rows>) {
+        let ordered: HashMap<u32, bool> =
+            self.catalog.groups().iter().map(|group| (group.id, group.config.consume_message_orderly)).collect();
+        let topics: HashSet<u32> = self.catalog.topics().iter().map(|topic| topic.id).collect();
+        let (mut ledgers, mut leases) = (0, 0);
+        for ((group, topic), rows) in rows {
+            let (Some(ordered), true) = (ordered.get(&group), topics.contains(&topic)) else {
+                warn!(group, topic, "rows of a group or topic that is gone are left alone");
+                continue;
+            };
+            ledgers += 1;
+            leases += rows.leases.len();
+            let consumer =
+                Arc::new(GroupTopic::new(group, topic, Ledger::restore(*ordered, rows.progress, rows.leases)));
+            self.topic_queues(topic).add_consumer(Arc::clone(&consumer));
+            self.ledgers.write().insert((group, topic), consumer);
+        }
+        info!(topics = topics.len(), groups = ordered.len(), ledgers, leases, "state restored");
+    }
+}
+
+fn options(config: &BrokerConfig) -> Options {
+    Options {
+        flush: match config.flush_disk_type {
+            FlushDiskType::Sync => Flush::Sync,
+            FlushDiskType::Async => Flush::Async,
+        },
+        segment_bytes: config.mapped_file_size_commit_log,
+        index_checkpoint_bytes: config.index_checkpoint_bytes,
+        ..Options::new(&config.store_path_root_dir)
+    }
+}

@@ -1,0 +1,180 @@
+//! Taking messages.
+
+use std::net::SocketAddr;
+
+use bytes::{Bytes, BytesMut};
+use waybill_protocol::message::{StoredMessage, properties};
+
+use super::{Core, filter::tag_hash};
+use crate::error::BrokerError;
+use crate::limits;
+use crate::store::{Admit, Batch, EntryMeta, QueueKey};
+
+/// One message to store.
+#[derive(Debug, Clone)]
+pub struct OutgoingMessage {
+    /// The sender's flag, carried as it is.
+    pub flag: i32,
+    /// The body, as sent (possibly compressed).
+    pub body: Bytes,
+    /// Properties in the raw form of the wire.
+    pub properties: String,
+}
+
+/// Messages for one queue of one topic. They are stored together or not at all.
+#[derive(Debug, Clone)]
+pub struct Send {
+    /// The topic.
+    pub topic: String,
+    /// The queue, or a negative number for any.
+    pub queue_id: i32,
+    /// Queues of the topic if it is created by this send; 0 = the broker's default.
+    pub default_queues: i32,
+    /// Bits of facts "sysFlag".
+    pub sys_flag: i32,
+    /// When the sender made the message, milliseconds since 1970.
+    pub born_timestamp: i64,
+    /// Where the sender is.
+    pub born_host: SocketAddr,
+    /// Earlier attempts to consume it.
+    pub reconsume_times: i32,
+    /// One or more messages.
+    pub messages: Vec<OutgoingMessage>,
+}
+
+/// Where the messages are now.
+#[derive(Debug, Clone)]
+pub struct Sent {
+    /// The queue they are in.
+    pub queue_id: u32,
+    /// Offset of the first; the others follow without a gap.
+    pub first_offset: u64,
+    /// Position in the log of each.
+    pub positions: Vec<u64>,
+}
+
+/// A message as the store keeps it. Offset, position and attempts are filled in when it is delivered.
+pub(super) struct Encoded {
+    pub(super) meta: EntryMeta,
+    pub(super) payload: BytesMut,
+}
+
+impl Core {
+    /// Stores messages; they are there when this returns.
+    ///
+    /// # Errors
+    /// A missing or unwritable topic, an illegal message, a full disk, a store that cannot take writes.
+    pub async fn send(&self, send: Send) -> Result<Sent, BrokerError> {
+        if self.config.broker_permission & 2 == 0 {
+            return Err(BrokerError::NoPermission(format!(
+                "the broker[{}] sending message is forbidden",
+                self.config.broker_name
+            )));
+        }
+        if send.messages.is_empty() || send.messages.len() > limits::SEND_BATCH_MAX {
+            return Err(BrokerError::Illegal(format!(
+                "{} messages in one send, allowed are 1 to {}",
+                send.messages.len(),
+                limits::SEND_BATCH_MAX
+            )));
+        }
+        for message in &send.messages {
+            self.check_message(message)?;
+        }
+        self.store.admit(Admit::Append)?;
+        let topic = self.topic_for_send(&send.topic, send.default_queues).await?;
+        if topic.config.perm & 2 == 0 {
+            return Err(BrokerError::NoPermission(format!("the topic[{}] sending message is forbidden", send.topic)));
+        }
+        let write_queues = u32::try_from(topic.config.write_queue_nums).unwrap_or(0);
+        let queues = self.topic_queues(topic.id);
+        let queue = match u32::try_from(send.queue_id) {
+            Err(_) => queues.take_turn(write_queues),
+            Ok(queue) if queue < write_queues.max(u32::try_from(topic.config.read_queue_nums).unwrap_or(0)) => queue,
+            Ok(queue) => {
+                return Err(BrokerError::InvalidParameter(format!(
+                    "request queueId[{queue}] is illegal, {} has {write_queues} write queues",
+                    send.topic
+                )));
+            }
+        };
+        let store_time = self.now();
+        let mut encoded = Vec::with_capacity(send.messages.len());
+        for message in &send.messages {
+            encoded.push(self.encode_message(&send, queue, message, store_time)?);
+        }
+        let key = QueueKey { topic: topic.id, queue };
+        let counter = queues.next_offset(queue, &self.store);
+        let (first_offset, commit) = {
+            let mut next = counter.lock();
+            let first = *next;
+            let mut batch = Batch::new();
+            for message in &encoded {
+                batch.append(key, *next, message.meta, &message.payload);
+                *next += 1;
+            }
+            (first, self.store.submit(batch))
+        };
+        let committed = commit.await?;
+        let bytes = encoded.iter().map(|message| message.payload.len() as u64).sum();
+        self.metrics.messages_in(&send.topic, encoded.len() as u64, bytes);
+        queues.arrived(queue);
+        Ok(Sent { queue_id: queue, first_offset, positions: committed.positions })
+    }
+
+    fn check_message(&self, message: &OutgoingMessage) -> Result<(), BrokerError> {
+        if message.body.is_empty() {
+            return Err(BrokerError::Illegal("the message body is empty".into()));
+        }
+        if message.body.len() > self.config.max_message_size {
+            return Err(BrokerError::Illegal(format!(
+                "message body size {} over max {}",
+                message.body.len(),
+                self.config.max_message_size
+            )));
+        }
+        if message.properties.len() > limits::PROPERTIES_BYTES_MAX {
+            return Err(BrokerError::Illegal(format!(
+                "message properties size {} over max {}",
+                message.properties.len(),
+                limits::PROPERTIES_BYTES_MAX
+            )));
+        }
+        Ok(())
+    }
+
+    fn encode_message(
+        &self,
+        send: &Send,
+        queue: u32,
+        message: &OutgoingMessage,
+        store_time: i64,
+    ) -> Result<Encoded, BrokerError> {
+        let stored = StoredMessage {
+            topic: send.topic.clone(),
+            queue_id: queue.cast_signed(),
+            flag: message.flag,
+            queue_offset: 0,
+            physical_offset: 0,
+            sys_flag: send.sys_flag,
+            born_timestamp: send.born_timestamp,
+            born_host: send.born_host,
+            store_timestamp: store_time,
+            store_host: self.store_host,
+            reconsume_times: send.reconsume_times.max(0),
+            prepared_transaction_offset: 0,
+            body: message.body.clone(),
+            properties: message.properties.clone(),
+        };
+        encode(&stored)
+    }
+}
+
+/// Encodes a message for the store.
+pub(super) fn encode(message: &StoredMessage) -> Result<Encoded, BrokerError> {
+    let mut payload =
+        BytesMut::with_capacity(message.body.len() + message.properties.len() + message.topic.len() + 128);
+    message.encode(&mut payload).map_err(|error| BrokerError::Illegal(error.to_string()))?;
+    let tag = properties::get(&message.properties, properties::TAGS);
+    Ok(Encoded { meta: EntryMeta { tag_hash: tag_hash(tag), store_time_ms: message.store_timestamp }, payload })
+}

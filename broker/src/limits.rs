@@ -1,0 +1,38 @@
+//! Every bound of the broker in one place. A limit that upstream names keeps upstream's value.
+
+/// Messages one pop may take (upstream refuses more with INVALID_PARAMETER).
+pub const POP_MAX_MESSAGES: usize = 32;
+/// Bytes of message payload one pop answer may carry; a pop always gives at least one message.
+pub const POP_MAX_BYTES: usize = 12 * 1024 * 1024;
+/// A pop that waited longer than this beyond its own poll time, in milliseconds, is answered POLLING_TIMEOUT without work.
+pub const POP_LATE_MS: i64 = 500;
+/// How much earlier than asked a long poll is answered, in milliseconds, so that the answer arrives in time.
+pub const POLL_EARLY_MS: i64 = 50;
+/// The longest invisible duration a pop or change may ask for, in milliseconds: seven days. The sidecar's own limit is 12 hours.
+pub const INVISIBLE_MS_MAX: i64 = 7 * 24 * 3_600_000;
+/// Bytes of the name of a topic; retry and dead-letter topics carry a group name and may be longer.
+pub const TOPIC_BYTES_MAX: usize = 255;
+/// Bytes of the encoded properties of a message: the wire has a signed 16-bit length.
+pub const PROPERTIES_BYTES_MAX: usize = 32_767;
+/// Entries in one BATCH_ACK_MESSAGE or BATCH_CHANGE_MESSAGE_INVISIBLETIME (upstream's batchChangeInvisibleTimeMaxNum).
+pub const BATCH_ENTRIES_MAX: usize = 1024;
+/// Bytes of the JSON body of a batch request.
+pub const BATCH_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// Distance between the first and the last offset of one entry of a batch ack; its bit set would grow with it.
+pub const BATCH_ACK_SPAN_MAX: i64 = 8192;
+/// Messages in one SEND_BATCH_MESSAGE.
+pub const SEND_BATCH_MAX: usize = 1024;
+/// Connections the remoting listener holds at once.
+pub const CONNECTIONS_MAX: usize = 10_000;
+/// Requests of one connection that are being worked on; reading stops until one is answered.
+pub const REQUESTS_PER_CONNECTION_MAX: usize = 8_192;
+/// Bytes of answers waiting to be written to one connection before its requests stop being read.
+pub const RESPONSE_BYTES_PER_CONNECTION_MAX: usize = 64 * 1024 * 1024;
+/// Clients in the registry (HEART_BEAT).
+pub const CLIENTS_MAX: usize = 100_000;
+/// Groups one client may register.
+pub const GROUPS_PER_CLIENT_MAX: usize = 1_024;
+/// Leases one answer to `waybill lease list` carries.
+pub const LEASE_LIST_MAX: usize = 10_000;
+/// Ledgers (consumer group on topic) in memory.
+pub const LEDGERS_MAX: usize = 100_000;

@@ -1,0 +1,215 @@
+//! What the broker counts. Upstream's names where upstream has the metric.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+use crate::Broker;
+use crate::store::Entry;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTopic {
+    topic: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByTopicAndGroup {
+    topic: String,
+    consumer_group: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByGroup {
+    consumer_group: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCode {
+    request_code: i32,
+    response_code: i32,
+}
+
+/// The broker's counters.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Arc<Mutex<Registry>>,
+    requests: Family<ByCode, Counter>,
+    messages_in: Family<ByTopic, Counter>,
+    bytes_in: Family<ByTopic, Counter>,
+    messages_out: Family<ByTopicAndGroup, Counter>,
+    bytes_out: Family<ByTopicAndGroup, Counter>,
+    dead_letters: Family<ByGroup, Counter>,
+    acked: Counter,
+    acks_refused: Counter,
+    changed: Counter,
+    changes_refused: Counter,
+    malformed_frames: Counter,
+    connections_refused: Counter,
+    damaged_messages: Counter,
+    reopened: Counter,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let metrics = Self {
+            registry: Arc::default(),
+            requests: Family::default(),
+            messages_in: Family::default(),
+            bytes_in: Family::default(),
+            messages_out: Family::default(),
+            bytes_out: Family::default(),
+            dead_letters: Family::default(),
+            acked: Counter::default(),
+            acks_refused: Counter::default(),
+            changed: Counter::default(),
+            changes_refused: Counter::default(),
+            malformed_frames: Counter::default(),
+            connections_refused: Counter::default(),
+            damaged_messages: Counter::default(),
+            reopened: Counter::default(),
+        };
+        let mut registry = metrics.registry.lock();
+        registry.register(
+            "waybill_broker_requests",
+            "Requests by request code and response code",
+            metrics.requests.clone(),
+        );
+        registry.register("rocketmq_messages_in", "Messages stored", metrics.messages_in.clone());
+        registry.register("rocketmq_throughput_in", "Bytes of messages stored", metrics.bytes_in.clone());
+        registry.register("rocketmq_messages_out", "Messages delivered", metrics.messages_out.clone());
+        registry.register("rocketmq_throughput_out", "Bytes of messages delivered", metrics.bytes_out.clone());
+        registry.register(
+            "rocketmq_send_to_dlq_messages",
+            "Messages moved to a dead-letter topic",
+            metrics.dead_letters.clone(),
+        );
+        registry.register("waybill_broker_acks", "Messages acknowledged", metrics.acked.clone());
+        registry.register(
+            "waybill_broker_acks_without_effect",
+            "Acknowledgements of a message that was done already, or with a handle that names no live delivery",
+            metrics.acks_refused.clone(),
+        );
+        registry.register("waybill_broker_lease_changes", "Invisible durations changed", metrics.changed.clone());
+        registry.register(
+            "waybill_broker_lease_changes_refused",
+            "Changes of an invisible duration refused",
+            metrics.changes_refused.clone(),
+        );
+        registry.register(
+            "waybill_broker_malformed_frames",
+            "Connections closed for a malformed frame",
+            metrics.malformed_frames.clone(),
+        );
+        registry.register(
+            "waybill_broker_connections_refused",
+            "Connections refused over the limit",
+            metrics.connections_refused.clone(),
+        );
+        registry.register(
+            "waybill_broker_damaged_messages",
+            "Stored messages skipped because they are damaged",
+            metrics.damaged_messages.clone(),
+        );
+        registry.register(
+            "waybill_broker_store_reopened",
+            "Times the store was opened again after a failure",
+            metrics.reopened.clone(),
+        );
+        drop(registry);
+        metrics
+    }
+}
+
+impl Metrics {
+    /// The registry that the admin port shows.
+    pub fn registry(&self) -> Arc<Mutex<Registry>> {
+        Arc::clone(&self.registry)
+    }
+
+    /// Shows the counters of whatever store the broker has open at the time.
+    pub(crate) fn watch_store(&self, broker: &Arc<Broker>) {
+        self.registry.lock().register_collector(Box::new(StoreMetrics(Arc::downgrade(broker))));
+    }
+
+    pub(crate) fn request(&self, request_code: i32, response_code: i32) {
+        // A peer may invent request codes without end; they are told apart only as far as they are answered.
+        let unknown = response_code == waybill_protocol::remoting::codes::response::REQUEST_CODE_NOT_SUPPORTED;
+        let request_code = if unknown { -1 } else { request_code };
+        self.requests.get_or_create(&ByCode { request_code, response_code }).inc();
+    }
+
+    pub(crate) fn messages_in(&self, topic: &str, count: u64, bytes: u64) {
+        let label = ByTopic { topic: topic.to_owned() };
+        self.messages_in.get_or_create(&label).inc_by(count);
+        self.bytes_in.get_or_create(&label).inc_by(bytes);
+    }
+
+    pub(crate) fn messages_out(&self, topic: &str, group: &str, messages: &[(Entry, Bytes)]) {
+        let label = ByTopicAndGroup { topic: topic.to_owned(), consumer_group: group.to_owned() };
+        self.messages_out.get_or_create(&label).inc_by(messages.len() as u64);
+        self.bytes_out.get_or_create(&label).inc_by(messages.iter().map(|(_, payload)| payload.len() as u64).sum());
+    }
+
+    pub(crate) fn dead_letters(&self, group: &str, count: u64) {
+        self.dead_letters.get_or_create(&ByGroup { consumer_group: group.to_owned() }).inc_by(count);
+    }
+
+    pub(crate) fn acked(&self, done: u64, without_effect: u64) {
+        self.acked.inc_by(done);
+        self.acks_refused.inc_by(without_effect);
+    }
+
+    pub(crate) fn changed(&self, done: u64, refused: u64) {
+        self.changed.inc_by(done);
+        self.changes_refused.inc_by(refused);
+    }
+
+    pub(crate) fn malformed_frame(&self) {
+        self.malformed_frames.inc();
+    }
+
+    pub(crate) fn connection_refused(&self) {
+        self.connections_refused.inc();
+    }
+
+    pub(crate) fn damaged_message(&self) {
+        self.damaged_messages.inc();
+    }
+
+    pub(crate) fn store_reopened(&self) {
+        self.reopened.inc();
+    }
+}
+
+/// The store's own numbers, read at each scrape.
+struct StoreMetrics(Weak<Broker>);
+
+impl fmt::Debug for StoreMetrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("StoreMetrics")
+    }
+}
+
+impl Collector for StoreMetrics {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let Some(broker) = self.0.upgrade() else { return Ok(()) };
+        let stats = broker.core().store().stats();
+        for (name, help, value) in [
+            ("waybill_store_records", "Batches written to the log", stats.records),
+            ("waybill_store_bytes", "Bytes written to the log", stats.bytes),
+            ("waybill_store_syncs", "Syncs of the log", stats.syncs),
+            ("waybill_store_groups", "Groups of batches committed together", stats.groups),
+        ] {
+            ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
+        }
+        Ok(())
+    }
+}

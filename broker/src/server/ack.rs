@@ -1,0 +1,225 @@
+//! Acknowledging and changing the invisible duration: one message or many, one record in the log either way.
+
+use waybill_protocol::handle::ReceiptHandle;
+use waybill_protocol::remoting::codes::response;
+use waybill_protocol::remoting::{
+    AckMessageRequestHeader, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry,
+    BatchChangeInvisibleResult, BatchChangeInvisibleResultEntry, BatchChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, Command, EntryCode, EntryCodes,
+};
+
+use super::{Answer, ok, ok_json, ok_with};
+use crate::Broker;
+use crate::core::{ChangeEntry, HandleRef};
+use crate::error::BrokerError;
+use crate::lease::{AckOutcome, ChangeOutcome};
+use crate::limits;
+
+/// Asks for one code per entry in the answer to BATCH_ACK_MESSAGE; without it the answer is upstream's.
+const ENTRY_RESULTS: &str = "entryResults";
+
+pub(super) async fn ack(broker: &Broker, command: &Command) -> Answer {
+    let header: AckMessageRequestHeader = command.header()?;
+    let handle = parse(broker, &header.extra_info, header.queue_id, header.offset)?;
+    let outcomes = broker.core().ack(&header.consumer_group, &header.topic, &[handle]).await?;
+    match outcomes.first() {
+        Some(outcome) => acked(outcome).map(|()| ok()),
+        None => Err(BrokerError::Internal("an ack without an outcome".into())),
+    }
+}
+
+pub(super) async fn change(broker: &Broker, command: &Command) -> Answer {
+    let header: ChangeInvisibleTimeRequestHeader = command.header()?;
+    let entry = ChangeEntry {
+        handle: parse(broker, &header.extra_info, header.queue_id, header.offset)?,
+        invisible_ms: header.invisible_time,
+        count: header.suspend != Some(true),
+    };
+    let outcomes = broker.core().change(&header.consumer_group, &header.topic, &[entry]).await?;
+    match outcomes.first() {
+        Some(ChangeOutcome::Changed { pop_time_ms, invisible_ms }) => Ok(ok_with(&ChangeInvisibleTimeResponseHeader {
+            pop_time: *pop_time_ms,
+            invisible_time: *invisible_ms,
+            revive_qid: 0,
+        })),
+        Some(outcome) => Err(refused(outcome)),
+        None => Err(BrokerError::Internal("a change without an outcome".into())),
+    }
+}
+
+pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
+    let header: BatchChangeInvisibleTimeRequestHeader = command.header()?;
+    if header.consumer_group.trim().is_empty() || header.topic.trim().is_empty() {
+        return Err(BrokerError::Illegal("consumerGroup and topic are needed in the header".into()));
+    }
+    let body: BatchChangeInvisibleBody = bounded(command)?;
+    if body.entries.len() > limits::BATCH_ENTRIES_MAX {
+        return Err(too_many(body.entries.len()));
+    }
+    let parsed: Vec<Result<ChangeEntry, BrokerError>> =
+        body.entries.iter().map(|entry| change_entry(broker, &header, entry)).collect();
+    let good: Vec<ChangeEntry> = parsed.iter().filter_map(|entry| entry.as_ref().ok()).copied().collect();
+    let outcomes = broker.core().change(&header.consumer_group, &header.topic, &good).await?;
+    let mut outcomes = outcomes.into_iter();
+    let entries = parsed
+        .iter()
+        .map(|entry| match entry {
+            Err(error) => failed(error),
+            Ok(_) => match outcomes.next() {
+                Some(ChangeOutcome::Changed { pop_time_ms, invisible_ms }) => BatchChangeInvisibleResultEntry {
+                    code: response::SUCCESS,
+                    pop_time: pop_time_ms,
+                    invisible_time: invisible_ms,
+                    revive_qid: 0,
+                },
+                Some(outcome) => failed(&refused(&outcome)),
+                None => failed(&BrokerError::Internal(String::new())),
+            },
+        })
+        .collect();
+    Ok(ok_json(&BatchChangeInvisibleResult { entries }))
+}
+
+pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
+    let body: BatchAckBody = bounded(command)?;
+    let mut handles: Vec<(usize, HandleRef)> = Vec::new();
+    let mut codes: Vec<i32> = Vec::new();
+    for (index, ack) in body.acks.iter().enumerate() {
+        for offset in ack.offsets() {
+            if codes.len() >= limits::BATCH_ENTRIES_MAX {
+                return Err(too_many(codes.len() + 1));
+            }
+            codes.push(response::NO_MESSAGE);
+            if let (Ok(queue), Ok(offset)) = (u32::try_from(ack.queue_id), u64::try_from(offset)) {
+                handles.push((index, HandleRef { queue, offset, pop_time_ms: ack.pop_time }));
+            } else {
+                handles.push((index, HandleRef { queue: u32::MAX, offset: u64::MAX, pop_time_ms: ack.pop_time }));
+            }
+        }
+    }
+    if handles.is_empty() {
+        return Err(BrokerError::StaleHandle("the batch is empty".into()));
+    }
+    // Entries of one group and topic, which is the usual case, are one record in the log.
+    let mut start = 0;
+    for run in handles.chunk_by(|(a, _), (b, _)| same_ledger(&body, *a, *b)) {
+        let end = start + run.len();
+        let ack = run.first().and_then(|(index, _)| body.acks.get(*index));
+        if let (Some(ack), Some(codes)) = (ack, codes.get_mut(start..end)) {
+            let topic = ack.retry.real_topic(&ack.consumer_group, &ack.topic);
+            let refs: Vec<HandleRef> = run.iter().map(|(_, handle)| *handle).collect();
+            match broker.core().ack(&ack.consumer_group, &topic, &refs).await {
+                Ok(outcomes) => {
+                    for (code, outcome) in codes.iter_mut().zip(&outcomes) {
+                        *code = acked(outcome).map_or_else(|error| error.code(), |()| response::SUCCESS);
+                    }
+                }
+                Err(error) => codes.fill(error.code()),
+            }
+        }
+        start = end;
+    }
+    if command.ext.get(ENTRY_RESULTS) == Some("true") {
+        return Ok(ok_json(&EntryCodes { entries: codes.into_iter().map(|code| EntryCode { code }).collect() }));
+    }
+    // Upstream has no way to say which entry failed; what could not be stored must not be answered with success, though.
+    match codes
+        .iter()
+        .find(|code| !matches!(**code, response::SUCCESS | response::NO_MESSAGE | response::TOPIC_NOT_EXIST))
+    {
+        Some(code) => Ok(Command::response(*code, "some entries could not be acknowledged")),
+        None => Ok(ok()),
+    }
+}
+
+fn same_ledger(body: &BatchAckBody, a: usize, b: usize) -> bool {
+    match (body.acks.get(a), body.acks.get(b)) {
+        (Some(a), Some(b)) => (&a.consumer_group, &a.topic, a.retry) == (&b.consumer_group, &b.topic, b.retry),
+        _ => false,
+    }
+}
+
+/// A JSON body within the byte limit of batch requests.
+fn bounded<B: waybill_protocol::remoting::JsonBody>(command: &Command) -> Result<B, BrokerError> {
+    if command.body.len() > limits::BATCH_BODY_BYTES_MAX {
+        return Err(BrokerError::Illegal(format!(
+            "the body has {} bytes, allowed are {}",
+            command.body.len(),
+            limits::BATCH_BODY_BYTES_MAX
+        )));
+    }
+    command.json().map_err(|error| BrokerError::Illegal(error.to_string()))
+}
+
+fn too_many(entries: usize) -> BrokerError {
+    BrokerError::Illegal(format!("{entries} entries in one batch, allowed are {}", limits::BATCH_ENTRIES_MAX))
+}
+
+fn change_entry(
+    broker: &Broker,
+    header: &BatchChangeInvisibleTimeRequestHeader,
+    entry: &BatchChangeInvisibleEntry,
+) -> Result<ChangeEntry, BrokerError> {
+    let foreign = |given: &str, wanted: &str| !given.trim().is_empty() && given != wanted;
+    if foreign(&entry.consumer_group, &header.consumer_group) || foreign(&entry.topic, &header.topic) {
+        return Err(BrokerError::Illegal("the entry names another group or topic than the header".into()));
+    }
+    if !(0..=limits::INVISIBLE_MS_MAX).contains(&entry.invisible_time) {
+        return Err(BrokerError::InvalidParameter(format!("invisibleTime is {} ms", entry.invisible_time)));
+    }
+    let handle = parse(broker, &entry.extra_info, entry.queue_id, entry.offset)?;
+    Ok(ChangeEntry { handle, invisible_ms: entry.invisible_time, count: !entry.suspend })
+}
+
+fn parse(broker: &Broker, extra_info: &str, queue_id: i32, offset: i64) -> Result<HandleRef, BrokerError> {
+    let handle: ReceiptHandle =
+        extra_info.parse().map_err(|error| BrokerError::Illegal(format!("extraInfo: {error}")))?;
+    handle_ref(broker, &handle, queue_id, offset)
+}
+
+/// The delivery that a handle names, if it is one of this broker's and agrees with the request around it.
+pub(super) fn handle_ref(
+    broker: &Broker,
+    handle: &ReceiptHandle,
+    queue_id: i32,
+    offset: i64,
+) -> Result<HandleRef, BrokerError> {
+    if handle.broker_name != broker.name() {
+        return Err(BrokerError::StaleHandle(format!(
+            "it was given out by broker {}, this is {}",
+            handle.broker_name,
+            broker.name()
+        )));
+    }
+    if handle.queue_id != queue_id || handle.offset != offset {
+        return Err(BrokerError::Illegal("queueId or offset differ from those in extraInfo".into()));
+    }
+    match (u32::try_from(queue_id), u64::try_from(offset)) {
+        (Ok(queue), Ok(offset)) => Ok(HandleRef { queue, offset, pop_time_ms: handle.pop_time }),
+        _ => Err(BrokerError::Illegal(format!("queueId {queue_id} or offset {offset} is below 0"))),
+    }
+}
+
+fn acked(outcome: &AckOutcome) -> Result<(), BrokerError> {
+    match outcome {
+        AckOutcome::Acked { .. } | AckOutcome::AlreadyDone => Ok(()),
+        AckOutcome::Stale => Err(BrokerError::StaleHandle("the message was delivered again since".into())),
+        AckOutcome::Unknown => Err(BrokerError::StaleHandle("the message was never delivered to this group".into())),
+    }
+}
+
+fn refused(outcome: &ChangeOutcome) -> BrokerError {
+    BrokerError::StaleHandle(
+        match outcome {
+            ChangeOutcome::Expired => "the invisible duration is over",
+            ChangeOutcome::Stale => "the message was delivered again since",
+            ChangeOutcome::AlreadyDone => "the message is acknowledged",
+            ChangeOutcome::Unknown | ChangeOutcome::Changed { .. } => "the message was never delivered to this group",
+        }
+        .into(),
+    )
+}
+
+fn failed(error: &BrokerError) -> BatchChangeInvisibleResultEntry {
+    BatchChangeInvisibleResultEntry { code: error.code(), pop_time: 0, invisible_time: 0, revive_qid: 0 }
+}

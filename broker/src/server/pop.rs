@@ -1,0 +1,103 @@
+//! POP_MESSAGE, NOTIFICATION and POLLING_INFO.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use waybill_protocol::handle::TopicType;
+use waybill_protocol::remoting::codes::response;
+use waybill_protocol::remoting::pop_info::{MsgOffsets, StartOffset, encode_msg_offsets, encode_start_offsets};
+use waybill_protocol::remoting::{
+    Command, NotificationRequestHeader, NotificationResponseHeader, PopMessageRequestHeader, PopMessageResponseHeader,
+    QueueRequestHeader,
+};
+
+use super::{Answer, Peer, ok_with};
+use crate::Broker;
+use crate::core::{Pop, PopAnswer};
+use crate::error::BrokerError;
+
+/// How often a NOTIFICATION looks while it waits. It takes nothing, so it must not take a pop's wake-up either.
+const NOTIFICATION_LOOKS_EVERY: Duration = Duration::from_millis(200);
+
+pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
+    let header: PopMessageRequestHeader = command.header()?;
+    let pop = Pop {
+        group: header.consumer_group,
+        topic: header.topic,
+        queue_id: header.queue_id,
+        max: usize::try_from(header.max_msg_nums).unwrap_or(0),
+        invisible_ms: header.invisible_time,
+        poll_ms: header.poll_time,
+        born_ms: born(broker, header.born_time),
+        expression_type: header.exp_type,
+        expression: header.exp,
+        client_id: header.client_id,
+    };
+    let answer = broker.core().pop(&pop, &peer.gone).await?;
+    Ok(found(&answer))
+}
+
+pub(super) async fn notification(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
+    let header: NotificationRequestHeader = command.header()?;
+    let end = born(broker, header.born_time).saturating_add(header.poll_time.max(0));
+    let pop = Pop {
+        group: header.consumer_group,
+        topic: header.topic,
+        queue_id: header.queue_id,
+        max: 1,
+        invisible_ms: 1,
+        poll_ms: 0,
+        born_ms: 0,
+        expression_type: None,
+        expression: None,
+        client_id: None,
+    };
+    loop {
+        let has_msg = broker.core().has_messages(&pop).await?;
+        if has_msg || broker.now() >= end || broker.is_stopping() {
+            return Ok(ok_with(&NotificationResponseHeader { has_msg, polling_full: Some(false) }));
+        }
+        tokio::select! {
+            () = tokio::time::sleep(NOTIFICATION_LOOKS_EVERY) => {}
+            () = peer.gone.cancelled() => return Err(BrokerError::PollingTimeout),
+        }
+    }
+}
+
+pub(super) fn polling_info(broker: &Broker, command: &Command) -> Answer {
+    let header: QueueRequestHeader = command.header()?;
+    let group = command.ext.get("consumerGroup").unwrap_or_default();
+    let waiting = broker.core().polling(group, &header.topic)?;
+    let mut answer = super::ok();
+    answer.ext.set("pollingNum", waiting.to_string());
+    Ok(answer)
+}
+
+fn born(broker: &Broker, born_ms: i64) -> i64 {
+    if born_ms <= 0 { broker.now() } else { born_ms }
+}
+
+fn found(answer: &PopAnswer) -> Command {
+    let mut by_queue: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+    for message in &answer.messages {
+        by_queue.entry(message.queue).or_default().push(message.offset.cast_signed());
+    }
+    let mut starts = Vec::with_capacity(by_queue.len());
+    let mut offsets = Vec::with_capacity(by_queue.len());
+    for (queue, mut delivered) in by_queue {
+        delivered.sort_unstable();
+        let queue_id = queue.cast_signed();
+        starts.push(StartOffset { kind: TopicType::Normal, queue_id, offset: delivered.first().copied().unwrap_or(0) });
+        offsets.push(MsgOffsets { kind: TopicType::Normal, queue_id, offsets: delivered });
+    }
+    let header = PopMessageResponseHeader {
+        pop_time: answer.pop_time_ms,
+        invisible_time: answer.invisible_ms,
+        revive_qid: 0,
+        rest_num: i64::try_from(answer.rest).unwrap_or(i64::MAX),
+        start_offset_info: Some(encode_start_offsets(&starts)),
+        msg_offset_info: Some(encode_msg_offsets(&offsets)),
+        order_count_info: None,
+    };
+    Command::response(response::SUCCESS, "FOUND").with_header(&header).with_body(answer.body.clone())
+}

@@ -1,0 +1,103 @@
+//! SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and CONSUMER_SEND_MSG_BACK.
+
+use waybill_protocol::message::{decode_batch, offset_msg_id, properties, sys_flag};
+use waybill_protocol::remoting::{
+    Command, ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+};
+
+use super::{Answer, Peer, ack::handle_ref, ok, ok_with};
+use crate::Broker;
+use crate::core::{Forward, OutgoingMessage, Send};
+use crate::error::BrokerError;
+
+/// How the request is written down.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Header fields have their full names.
+    LongNames,
+    /// Header fields are single letters.
+    SingleLetters,
+    /// Single letters, and the body holds many messages.
+    Batch,
+}
+
+pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: Form) -> Answer {
+    let header = match form {
+        Form::LongNames => SendMessageRequestHeader::decode_v1(&command.ext)?,
+        Form::SingleLetters | Form::Batch => SendMessageRequestHeader::decode_v2(&command.ext)?,
+    };
+    if header.sys_flag & sys_flag::TRANSACTION == sys_flag::TRANSACTION_PREPARED {
+        return Err(BrokerError::NotSupported("transaction messages are not supported yet".into()));
+    }
+    let messages = if form == Form::Batch || header.batch == Some(true) {
+        decode_batch(command.body.clone())
+            .map_err(|error| BrokerError::Illegal(error.to_string()))?
+            .into_iter()
+            .map(|item| OutgoingMessage { flag: item.flag, body: item.body, properties: item.properties })
+            .collect()
+    } else {
+        let properties = header.properties.unwrap_or_default();
+        vec![OutgoingMessage { flag: header.flag, body: command.body.clone(), properties }]
+    };
+    if let Some(name) = messages.iter().find_map(|message| delayed_by(&message.properties)) {
+        return Err(BrokerError::NotSupported(format!("delayed messages are not supported yet ({name} is set)")));
+    }
+    let ids: Vec<String> = messages.iter().map(|message| unique_key(&message.properties)).collect();
+    let sent = broker
+        .core()
+        .send(Send {
+            topic: header.topic,
+            queue_id: header.queue_id,
+            default_queues: header.default_topic_queue_nums,
+            sys_flag: header.sys_flag,
+            born_timestamp: header.born_timestamp,
+            born_host: peer.address,
+            reconsume_times: header.reconsume_times.unwrap_or(0),
+            messages,
+        })
+        .await?;
+    let offset_ids: Vec<String> =
+        sent.positions.iter().map(|position| offset_msg_id(broker.store_host(), position.cast_signed())).collect();
+    let mut answer = ok_with(&SendMessageResponseHeader {
+        msg_id: offset_ids.join(","),
+        queue_id: sent.queue_id.cast_signed(),
+        queue_offset: sent.first_offset.cast_signed(),
+        transaction_id: ids.first().cloned().filter(|id| !id.is_empty()),
+        batch_uniq_id: (ids.len() > 1).then(|| ids.join(",")),
+        recall_handle: None,
+    });
+    answer.ext.set("MSG_REGION", "DefaultRegion");
+    answer.ext.set("TRACE_ON", "true");
+    Ok(answer)
+}
+
+/// A client gives up on a message (delay level below 0).
+pub(super) async fn send_back(broker: &Broker, command: &Command) -> Answer {
+    let header: ConsumerSendMsgBackRequestHeader = command.header()?;
+    if header.delay_level >= 0 && header.max_reconsume_times != Some(0) {
+        return Err(BrokerError::NotSupported("delayed retry of 4.x consumers is not supported yet".into()));
+    }
+    let position = u64::try_from(header.offset)
+        .map_err(|_| BrokerError::InvalidParameter(format!("offset {} is below 0", header.offset)))?;
+    let handle = match &header.extra_info {
+        None => None,
+        Some(text) => {
+            let handle = text.parse().map_err(|error| BrokerError::Illegal(format!("extraInfo: {error}")))?;
+            Some(handle_ref(broker, &handle, handle.queue_id, handle.offset)?)
+        }
+    };
+    let topic = header.origin_topic.unwrap_or_default();
+    broker.core().forward_to_dead_letters(&Forward { group: header.group, topic, handle, position }).await?;
+    Ok(ok())
+}
+
+fn unique_key(raw: &str) -> String {
+    properties::get(raw, properties::UNIQ_KEY).unwrap_or_default().to_owned()
+}
+
+/// The property that asks for a delay, if any does.
+fn delayed_by(raw: &str) -> Option<&'static str> {
+    let timed = [properties::TIMER_DELIVER_MS, properties::TIMER_DELAY_MS, properties::TIMER_DELAY_SEC];
+    let leveled = properties::get(raw, properties::DELAY).is_some_and(|level| level != "0");
+    if leveled { Some(properties::DELAY) } else { timed.into_iter().find(|name| properties::get(raw, name).is_some()) }
+}

@@ -1,0 +1,60 @@
+//! Topics: create, change, delete, look up.
+
+use waybill_protocol::remoting::{
+    Command, CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader, TopicConfig,
+    TopicConfigTable, TopicList,
+};
+
+use super::{Answer, ok, ok_json};
+use crate::Broker;
+use crate::catalog::apply_attributes;
+use crate::error::BrokerError;
+
+pub(super) async fn create(broker: &Broker, command: &Command) -> Answer {
+    let header: CreateTopicRequestHeader = command.header()?;
+    let core = broker.core();
+    let mut attributes =
+        core.catalog().topic(&header.topic).map(|topic| topic.config.attributes.clone()).unwrap_or_default();
+    apply_attributes(&mut attributes, header.attributes.as_deref().unwrap_or_default())?;
+    core.put_topic(TopicConfig {
+        topic_name: header.topic,
+        read_queue_nums: header.read_queue_nums,
+        write_queue_nums: header.write_queue_nums,
+        perm: header.perm,
+        topic_filter_type: header.topic_filter_type,
+        topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
+        order: header.order,
+        attributes,
+    })
+    .await?;
+    Ok(ok())
+}
+
+pub(super) async fn delete(broker: &Broker, command: &Command) -> Answer {
+    let header: DeleteTopicRequestHeader = command.header()?;
+    broker.core().delete_topic(&header.topic).await?;
+    Ok(ok())
+}
+
+pub(super) fn get(broker: &Broker, command: &Command) -> Answer {
+    let header: GetTopicConfigRequestHeader = command.header()?;
+    match broker.core().catalog().topic(&header.topic) {
+        Some(topic) => Ok(ok_json(&topic.config)),
+        None => Err(BrokerError::TopicNotFound(header.topic)),
+    }
+}
+
+pub(super) fn all(broker: &Broker) -> Command {
+    let topics = broker.core().catalog().topics();
+    let total = topics.len();
+    let topic_config_table =
+        topics.iter().map(|topic| (topic.config.topic_name.clone(), topic.config.clone())).collect();
+    let mut answer = ok_json(&TopicConfigTable { topic_config_table, ..TopicConfigTable::default() });
+    answer.ext.set("totalTopicNum", total.to_string());
+    answer
+}
+
+pub(super) fn names(broker: &Broker) -> Command {
+    let topic_list = broker.core().catalog().topics().iter().map(|topic| topic.config.topic_name.clone()).collect();
+    ok_json(&TopicList { topic_list, ..TopicList::default() })
+}

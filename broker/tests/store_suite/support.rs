@@ -1,0 +1,305 @@
+//! A disk that fails when told, a model of what the store should hold, and ways to harm its files.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tempfile::TempDir;
+use waybill_broker::store::{
+    Batch, Commit, Committed, Disk, EntryMeta, Keyspace, Options, QueueKey, RealDisk, Store, StoreError,
+};
+
+pub(crate) fn temp_dir() -> TempDir {
+    tempfile::tempdir().unwrap()
+}
+
+/// Small segments, and no checkpoint unless asked for.
+pub(crate) fn options(dir: &Path) -> Options {
+    let mut options = Options::new(dir);
+    options.segment_bytes = 64 * 1024;
+    options.index_checkpoint_bytes = u64::MAX;
+    options.index_overlay_bytes = u64::MAX / 16;
+    options.index_checkpoint_interval = Duration::from_secs(3600);
+    options.space_retry_interval = Duration::from_millis(5);
+    options
+}
+
+pub(crate) fn open(dir: &Path) -> Store {
+    Store::open(options(dir)).unwrap()
+}
+
+pub(crate) fn wait(commit: Commit) -> Result<Committed, StoreError> {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(commit)
+}
+
+/// Waits for something that another thread brings about.
+pub(crate) fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let (_never, done) = std::sync::mpsc::channel::<()>();
+    for _ in 0..10_000 {
+        if condition() {
+            return;
+        }
+        let _ = done.recv_timeout(Duration::from_millis(1));
+    }
+    panic!("{what} did not happen");
+}
+
+/// A disk that fails when told.
+#[derive(Debug, Default)]
+pub(crate) struct TestDisk {
+    pub(crate) fail_sync: AtomicBool,
+    pub(crate) fail_write: AtomicBool,
+    /// Every write stops after a few bytes.
+    pub(crate) short_writes: AtomicBool,
+    /// No segment can be reserved.
+    pub(crate) full: AtomicBool,
+    /// The index cannot be written.
+    pub(crate) index_full: AtomicBool,
+    pub(crate) syncs: AtomicU64,
+    held: Mutex<bool>,
+    released: Condvar,
+    waiting: AtomicU64,
+}
+
+impl TestDisk {
+    /// Makes every sync wait until [`TestDisk::release`].
+    pub(crate) fn hold(&self) {
+        *self.held.lock() = true;
+    }
+
+    pub(crate) fn release(&self) {
+        *self.held.lock() = false;
+        self.released.notify_all();
+    }
+
+    /// Syncs that are waiting.
+    pub(crate) fn waiting(&self) -> u64 {
+        self.waiting.load(Ordering::SeqCst)
+    }
+}
+
+fn error_if(flag: &AtomicBool, kind: io::ErrorKind) -> io::Result<()> {
+    if flag.load(Ordering::SeqCst) { Err(kind.into()) } else { Ok(()) }
+}
+
+impl Disk for TestDisk {
+    fn write_at(&self, file: &File, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        error_if(&self.fail_write, io::ErrorKind::Other)?;
+        if self.short_writes.load(Ordering::SeqCst) {
+            let some = parts[0].get(..7).unwrap_or(&parts[0]);
+            return RealDisk.write_at(file, &[IoSlice::new(some)], offset);
+        }
+        RealDisk.write_at(file, parts, offset)
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        self.syncs.fetch_add(1, Ordering::SeqCst);
+        let mut held = self.held.lock();
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        while *held {
+            self.released.wait(&mut held);
+        }
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        drop(held);
+        error_if(&self.fail_sync, io::ErrorKind::Other)?;
+        RealDisk.sync(file)
+    }
+
+    fn allocate(&self, file: &File, size: u64) -> io::Result<()> {
+        error_if(&self.full, io::ErrorKind::StorageFull)?;
+        RealDisk.allocate(file, size)
+    }
+
+    fn before_index_write(&self) -> io::Result<()> {
+        error_if(&self.index_full, io::ErrorKind::StorageFull)
+    }
+}
+
+pub(crate) fn open_on(dir: &Path, disk: &Arc<TestDisk>) -> Store {
+    let mut options = options(dir);
+    options.disk = disk.clone();
+    Store::open(options).unwrap()
+}
+
+/// One change, as the model knows it.
+#[derive(Debug, Clone)]
+pub(crate) enum Change {
+    Put(Keyspace, Vec<u8>, Vec<u8>),
+    Delete(Keyspace, Vec<u8>),
+    /// Appends with the queue's next offset, after leaving out this many.
+    Append { queue: QueueKey, skip: u64, meta: EntryMeta, payload: Vec<u8> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Message {
+    pub(crate) offset: u64,
+    pub(crate) position: u64,
+    pub(crate) meta: EntryMeta,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What the store should hold.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Model {
+    pub(crate) keys: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
+    pub(crate) queues: BTreeMap<QueueKey, Vec<Message>>,
+}
+
+impl Model {
+    /// Commits a batch to the store, and makes the same changes here.
+    pub(crate) fn commit(&mut self, store: &Store, changes: &[Change]) {
+        let mut batch = Batch::new();
+        let mut appended = Vec::new();
+        for change in changes {
+            match change {
+                Change::Put(keyspace, key, value) => {
+                    batch.put(*keyspace, key, value);
+                    self.keys.insert((*keyspace, key.clone()), value.clone());
+                }
+                Change::Delete(keyspace, key) => {
+                    batch.delete(*keyspace, key);
+                    self.keys.remove(&(*keyspace, key.clone()));
+                }
+                Change::Append { queue, skip, meta, payload } => {
+                    let messages = self.queues.entry(*queue).or_default();
+                    let offset = messages.last().map_or(0, |message| message.offset + 1) + skip;
+                    batch.append(*queue, offset, *meta, payload);
+                    messages.push(Message { offset, position: 0, meta: *meta, payload: payload.clone() });
+                    appended.push((*queue, messages.len() - 1));
+                }
+            }
+        }
+        let positions = wait(store.submit(batch)).unwrap().positions;
+        assert_eq!(positions.len(), appended.len());
+        for ((queue, at), position) in appended.into_iter().zip(positions) {
+            self.queues.get_mut(&queue).unwrap()[at].position = position;
+        }
+    }
+
+    pub(crate) fn drop_topic(&mut self, store: &Store, topic: u32) {
+        wait(store.drop_topic(topic)).unwrap();
+        self.queues.retain(|queue, _| queue.topic != topic);
+    }
+
+    /// Compares everything. Payloads with a byte in `harmed` may be unreadable, but not wrong.
+    pub(crate) fn check(&self, store: &Store, harmed: std::ops::Range<u64>) {
+        for keyspace in Keyspace::ALL {
+            let expected: Vec<_> = self.keys.iter().filter(|((in_keyspace, _), _)| *in_keyspace == keyspace).collect();
+            let found = store.scan(keyspace, b"").unwrap();
+            assert!(
+                found.iter().map(|(key, value)| (&key[..], &value[..])).eq(expected
+                    .iter()
+                    .map(|((_, key), value)| (&key[..], &value[..]))),
+                "{keyspace:?}: {found:?} instead of {expected:?}"
+            );
+            for ((_, key), value) in expected {
+                assert_eq!(store.get(keyspace, key).unwrap().as_deref(), Some(&value[..]));
+            }
+        }
+        for (queue, messages) in &self.queues {
+            self.check_queue(store, *queue, messages, &harmed);
+        }
+    }
+
+    fn check_queue(&self, store: &Store, queue: QueueKey, messages: &[Message], harmed: &std::ops::Range<u64>) {
+        let bounds = messages.first().zip(messages.last()).map_or((0, 0), |(first, last)| (first.offset, last.offset + 1));
+        assert_eq!(store.bounds(queue), bounds);
+        let entries = store.entries(queue, 0, usize::MAX).unwrap();
+        assert_eq!(entries.len(), messages.len());
+        for (entry, message) in entries.iter().zip(messages) {
+            assert_eq!(entry.offset, message.offset);
+            assert_eq!(entry.position, message.position);
+            assert_eq!(entry.len as usize, message.payload.len());
+            assert_eq!((entry.tag_hash, entry.store_time_ms), (message.meta.tag_hash, message.meta.store_time_ms));
+            match store.read(message.position) {
+                Ok(payload) => assert_eq!(&payload[..], message.payload),
+                Err(StoreError::Corrupt { .. } | StoreError::NotFound(_)) if harmed.contains(&message.position) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        for from in (0..bounds.1 + 2).step_by(1 + entries.len() / 7) {
+            let expected: Vec<_> = entries.iter().filter(|entry| entry.offset >= from).take(3).copied().collect();
+            assert_eq!(store.entries(queue, from, 3).unwrap(), expected);
+        }
+    }
+}
+
+/// Copies a store's directory, as a crash of the machine would leave it.
+pub(crate) fn crash_image(dir: &Path) -> TempDir {
+    let image = temp_dir();
+    copy(dir, image.path());
+    image
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            copy(&entry.path(), &target);
+        } else if entry.file_name() != "next.tmp" {
+            // The reserving thread may just have renamed it.
+            let _ = fs::copy(entry.path(), target);
+        }
+    }
+}
+
+/// Every file of the log with its first position, in order.
+pub(crate) fn log_files(dir: &Path) -> Vec<(u64, PathBuf)> {
+    let mut files: Vec<_> = fs::read_dir(dir.join("log"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter_map(|path| Some((path.file_stem()?.to_str()?.parse().ok()?, path)))
+        .collect();
+    files.sort();
+    files
+}
+
+/// The file that has a log position, and where in it.
+pub(crate) fn locate(dir: &Path, position: u64) -> (PathBuf, usize) {
+    let (base, path) = log_files(dir).into_iter().rev().find(|(base, _)| *base <= position).unwrap();
+    (path, (position - base) as usize)
+}
+
+/// Changes bytes of the log in place.
+pub(crate) fn edit(dir: &Path, position: u64, change: impl FnOnce(&mut [u8])) {
+    let (path, at) = locate(dir, position);
+    let mut bytes = fs::read(&path).unwrap();
+    change(&mut bytes[at..]);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Cuts the log off at a position.
+pub(crate) fn cut(dir: &Path, position: u64) {
+    let (path, at) = locate(dir, position);
+    for (base, later) in log_files(dir) {
+        if base > position {
+            fs::remove_file(later).unwrap();
+        }
+    }
+    File::options().write(true).open(path).unwrap().set_len(at as u64).unwrap();
+}
+
+/// The names, sizes and contents of all log files.
+pub(crate) fn log_contents(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    log_files(dir).into_iter().map(|(_, path)| (path.clone(), fs::read(path).unwrap())).collect()
+}
+
+pub(crate) fn queue(topic: u32, queue: u32) -> QueueKey {
+    QueueKey { topic, queue }
+}
+
+pub(crate) fn put(key: &[u8], value: &[u8]) -> Change {
+    Change::Put(Keyspace::Lease, key.to_vec(), value.to_vec())
+}
+
+pub(crate) fn append(topic: u32, payload: &[u8]) -> Change {
+    let meta = EntryMeta { tag_hash: topic, store_time_ms: payload.len() as i64 };
+    Change::Append { queue: queue(topic, 0), skip: 0, meta, payload: payload.to_vec() }
+}
