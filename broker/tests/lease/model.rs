@@ -266,7 +266,7 @@ fn live(queues: usize, ordered: bool, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40000, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 1500, max_shrink_iters: 20_000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn unordered(queues in 1..5_usize, ops in proptest::collection::vec(op(), 0..150)) {
