@@ -1,6 +1,16 @@
 //! The Waybill sidecar: speaks with clients, keeps receipt handles alive, batches what it sends.
 
+#![forbid(unsafe_code)]
+
+mod app;
 pub mod backend;
 pub mod config;
+pub mod grpc;
+pub mod limits;
+mod readiness;
 pub mod receipts;
 pub mod route;
+pub mod serve;
+pub mod session;
+
+pub use self::app::{App, BuildError, Ended, Listeners};

@@ -45,10 +45,20 @@ pub struct Status {
     pub error: Option<String>,
 }
 
+/// What the command line says: it goes over the file, also over each new state of it.
+struct Adjust<T>(Box<dyn Fn(&mut T) + Send + Sync>);
+
+impl<T> std::fmt::Debug for Adjust<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Adjust")
+    }
+}
+
 /// The configuration in force, and the way to the next one.
 #[derive(Debug)]
 pub struct Live<T> {
     path: Option<PathBuf>,
+    adjust: Adjust<T>,
     current: ArcSwap<T>,
     status: Mutex<Status>,
     generation: watch::Sender<u64>,
@@ -64,12 +74,13 @@ struct Metrics {
 }
 
 impl<T> Live<T> {
-    fn new(value: T, path: Option<PathBuf>, hash: String) -> Self {
+    fn new(value: T, path: Option<PathBuf>, hash: String, adjust: Adjust<T>) -> Self {
         let metrics = Metrics::default();
         metrics.generation.set(1);
         metrics.in_force.set(1);
         Self {
             path,
+            adjust,
             current: ArcSwap::from_pointee(value),
             status: Mutex::new(Status { generation: 1, hash, error: None }),
             generation: watch::Sender::new(1),
@@ -79,7 +90,7 @@ impl<T> Live<T> {
 
     /// A configuration without a file; it never changes.
     pub fn fixed(value: T) -> Self {
-        Self::new(value, None, String::new())
+        Self::new(value, None, String::new(), Adjust(Box::new(|_| {})))
     }
 
     /// The configuration in force. Cheap; take it once for each piece of work, so that the work sees one state.
@@ -122,10 +133,22 @@ impl<T: DeserializeOwned + Validate> Live<T> {
     /// The file cannot be read, is no YAML, has an unknown or wrong value, or is not valid. The process should then
     /// not start: exit code 64.
     pub fn load(path: impl Into<PathBuf>) -> Result<Self, ConfigError> {
+        Self::load_adjusted(path, |_| {})
+    }
+
+    /// Like [`Live::load`]; `adjust` goes over what the file says, now and after each change, before it is validated.
+    ///
+    /// # Errors
+    /// As [`Live::load`].
+    pub fn load_adjusted(
+        path: impl Into<PathBuf>,
+        adjust: impl Fn(&mut T) + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
         let path = path.into();
         let text = file::read(&path)?;
-        let value = parse(&path, &text)?;
-        Ok(Self::new(value, Some(path), file::hash(&text)))
+        let adjust = Adjust(Box::new(adjust));
+        let value = parse(&path, &text, &adjust)?;
+        Ok(Self::new(value, Some(path), file::hash(&text), adjust))
     }
 
     /// Follows the file until `stop`, looking at its metadata once a second. Without a file it only waits.
@@ -154,7 +177,7 @@ impl<T: DeserializeOwned + Validate> Live<T> {
         let loaded = file::read(path).and_then(|text| {
             let hash = file::hash(&text);
             let changed = self.status.lock().hash != hash;
-            Ok((if changed { Some(parse(path, &text)?) } else { None }, hash))
+            Ok((if changed { Some(parse(path, &text, &self.adjust)?) } else { None }, hash))
         });
         match loaded {
             Ok((Some(value), hash)) => self.put_in_force(value, hash),
@@ -188,8 +211,9 @@ impl<T: DeserializeOwned + Validate> Live<T> {
     }
 }
 
-fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str) -> Result<T, ConfigError> {
-    let value: T = serde_yaml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str, adjust: &Adjust<T>) -> Result<T, ConfigError> {
+    let mut value: T = serde_yaml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+    (adjust.0)(&mut value);
     value.validate().map_err(|invalid| ConfigError::invalid(path, text, invalid))?;
     Ok(value)
 }

@@ -189,3 +189,16 @@ async fn watching_ends_with_the_process() {
         task.await.expect("ends");
     }
 }
+
+#[test]
+fn the_command_line_goes_over_every_state_of_the_file() {
+    let files = Files::new("renewAheadMs: 7\n");
+    let adjust = |settings: &mut Settings| settings.store.segment_bytes = 50;
+    let live = Live::load_adjusted(files.path(), adjust).expect("valid");
+    assert_eq!((live.get().renew_ahead_ms, live.get().store.segment_bytes), (7, 50));
+    files.write("renewAheadMs: 8\nstore: {segmentBytes: 1}\n");
+    live.reload(&files.path());
+    assert_eq!((live.get().renew_ahead_ms, live.get().store.segment_bytes), (8, 50));
+    let refused = Live::load_adjusted(files.path(), |settings: &mut Settings| settings.store.segment_bytes = 101);
+    assert_eq!(refused.expect_err("validated afterwards").key(), Some("store.segmentBytes"));
+}

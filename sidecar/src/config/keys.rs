@@ -84,12 +84,12 @@ keys! {
     tls_key_path: String = "tlsKeyPath", "", Allowed::Text(any_text, "a path"), "", Restart;
     /// How often to look whether the certificate has changed.
     tls_cert_watch_interval_ms: i64 = "tlsCertWatchIntervalMs", HOUR, Allowed::Number(SECOND, DAY), "ms", Restart;
-    /// A client that has not finished its TLS handshake by then is dropped. Counts from the first byte; the same time is given to send one.
-    tls_handshake_timeout_ms: i64 = "tlsHandshakeTimeoutMillis", 10 * SECOND, Allowed::Number(100, 5 * MINUTE), "ms", Dynamic;
+    /// A connection that does not come to speak HTTP/2 by then, TLS handshake included, is closed.
+    tls_handshake_timeout_ms: i64 = "tlsHandshakeTimeoutMillis", 10 * SECOND, Allowed::Number(100, 5 * MINUTE), "ms", Restart;
 
     /// Connections from clients at the same time. More are closed at once.
     grpc_max_connections: i64 = "grpcMaxConnections", 10_000, ANY_COUNT, "", Restart;
-    /// Connections that may be in their TLS handshake, or silent since they were made, at the same time. More wait to be accepted.
+    /// TLS handshakes at the same time; more wait.
     tls_max_concurrent_handshakes: i64 = "tlsMaxConcurrentHandshakes", 256, ANY_COUNT, "", Restart;
     /// Calls in progress on one connection.
     grpc_max_concurrent_calls_per_connection: i64 = "grpcMaxConcurrentCallsPerConnection", 10_000, ANY_COUNT, "", Restart;
@@ -193,7 +193,7 @@ keys! {
     subscription_group_config_cache_max_num: i64 = "subscriptionGroupConfigCacheMaxNum", 20_000, ANY_COUNT, "", Restart;
 
     /// How long a connection to a broker may take to be made.
-    backend_connect_timeout_ms: i64 = "backendConnectTimeoutMillis", 3 * SECOND, Allowed::Number(10, MINUTE), "ms", Restart;
+    backend_connect_timeout_ms: i64 = "backendConnectTimeoutMillis", 1_500, Allowed::Number(10, MINUTE), "ms", Restart;
     /// How long a broker may take to answer, long polls aside.
     backend_request_timeout_ms: i64 = "backendRequestTimeoutMillis", 2 * SECOND, Allowed::Number(10, 10 * MINUTE), "ms", Dynamic;
     /// Requests to one broker that wait for their answer at the same time; more are refused as busy.
@@ -201,5 +201,5 @@ keys! {
     /// Single requests to one broker at the same time, of one batch that has to be sent one by one.
     backend_fallback_concurrency: i64 = "backendFallbackConcurrency", 32, Allowed::Number(1, 10_000), "", Dynamic;
     /// The largest frame that is accepted from a broker; a larger one closes the connection.
-    backend_max_frame_size: i64 = "backendMaxFrameSize", 256 * MIB, Allowed::Number(MIB, 1_024 * MIB), "bytes", Restart;
+    backend_max_frame_size: i64 = "backendMaxFrameSize", 160 * MIB, Allowed::Number(MIB, 1_024 * MIB), "bytes", Restart;
 }

@@ -12,6 +12,7 @@ use waybill_protocol::remoting::{Command, FLAG_ONEWAY};
 
 use self::connection::{Connection, NotSent};
 use super::transport::{Transport, TransportError};
+use crate::config::Config;
 
 /// The first wait after a failed connect; each further failure doubles it up to [`BACKOFF_MAX`]. During the wait requests fail at once.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -27,6 +28,18 @@ pub struct RemoteOptions {
     pub max_in_flight: usize,
     /// The largest frame accepted, in bytes.
     pub max_frame: usize,
+}
+
+impl RemoteOptions {
+    /// The limits that the configuration asks for.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            connect_timeout: Duration::from_millis(u64::try_from(config.backend_connect_timeout_ms).unwrap_or_default()),
+            max_in_flight: usize::try_from(config.backend_max_in_flight_requests).unwrap_or(1),
+            max_frame: usize::try_from(config.backend_max_frame_size).unwrap_or_default(),
+        }
+    }
 }
 
 /// Talks to brokers and name servers over TCP.

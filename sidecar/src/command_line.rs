@@ -1,0 +1,147 @@
+//! What can be said on the command line, and what follows from it.
+
+use std::{
+    env,
+    io::Write,
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    process::ExitCode,
+    sync::Arc,
+};
+
+use clap::Parser;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use waybill_ops::{
+    clock::SystemClock,
+    config::{Live, Validate},
+    logs::LogFormat,
+    signal::shutdown_requested,
+};
+use waybill_sidecar::{
+    App, BuildError, Listeners,
+    backend::{RemoteOptions, RemoteTransport},
+    config::Config,
+};
+
+/// The same variable as Apache's proxy and clients read.
+const NAMESRV_ADDR: &str = "NAMESRV_ADDR";
+
+/// The gRPC endpoint of RocketMQ 5 clients, in front of Waybill or Apache RocketMQ brokers.
+///
+/// TLS and plaintext are served on the same port. The configuration file is read again when it changes. SIGTERM or Ctrl-C: finishes the calls in
+/// progress and exits.
+#[derive(Debug, Parser)]
+#[command(name = "waybill-sidecar", version)]
+pub(crate) struct CommandLine {
+    /// YAML file with the configuration; docs/configuration-sidecar.md lists the keys.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Name servers, or Waybill brokers: host:port, several separated by `;` or `,`. Instead of namesrvAddr in the file; the environment variable
+    /// NAMESRV_ADDR is used when neither is given.
+    #[arg(long, value_name = "ADDRESSES")]
+    namesrv_addr: Option<String>,
+    /// Where clients connect to, such as 0.0.0.0:8081. Instead of grpcServerHost and grpcServerPort in the file.
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where health, metrics and the effective configuration are, such as 0.0.0.0:8082. Instead of adminServerHost and adminServerPort in the file.
+    #[arg(long, value_name = "IP:PORT")]
+    admin_listen: Option<SocketAddr>,
+    /// How log lines look: text or json.
+    #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]
+    pub(crate) log_format: LogFormat,
+    /// Prints docs/configuration-sidecar.md and exits.
+    #[arg(long)]
+    pub(crate) print_config_docs: bool,
+}
+
+/// Why it did not start.
+pub(crate) enum Failure {
+    /// The configuration is wrong: the reader has to change it.
+    Config(String),
+    /// Something else is wrong.
+    Other(String),
+}
+
+/// Runs until a signal.
+pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
+    let config = Arc::new(command_line.read_config()?);
+    let now = config.get();
+    let grpc = bind(&now.grpc_server_host, now.grpc_server_port, "grpcServerPort or --listen").await?;
+    let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen").await?;
+    let transport = Arc::new(RemoteTransport::new(RemoteOptions::of(&now)));
+    let listeners = Listeners { grpc, admin: Some(admin) };
+    let app = App::build(config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| match error {
+        BuildError::Certificate(error) => Failure::Config(format!("{error}; see tlsCertPath and tlsKeyPath")),
+        error => Failure::Other(error.to_string()),
+    })?;
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(app.run(stop.clone()));
+    shutdown_requested().await;
+    stop.cancel();
+    running.await.map(|_ended| ()).map_err(|error| Failure::Other(error.to_string()))
+}
+
+impl CommandLine {
+    /// The file with the command line over it, or the command line alone.
+    fn read_config(&self) -> Result<Live<Config>, Failure> {
+        let overrides = self.overrides();
+        let Some(path) = &self.config else {
+            let mut config = Config::default();
+            overrides(&mut config);
+            return match config.validate() {
+                Ok(()) => Ok(Live::fixed(config)),
+                Err(invalid) => Err(Failure::Config(format!("{}: {}{}", invalid.key, invalid.reason, hint(&invalid.key)))),
+            };
+        };
+        Live::load_adjusted(path, overrides)
+            .map_err(|error| Failure::Config(format!("{error}{}", hint(error.key().unwrap_or_default()))))
+    }
+
+    fn overrides(&self) -> impl Fn(&mut Config) + Send + Sync + 'static {
+        let (namesrv_addr, listen, admin) = (self.namesrv_addr.clone(), self.listen, self.admin_listen);
+        let from_environment = env::var(NAMESRV_ADDR).unwrap_or_default();
+        move |config| {
+            if let Some(addresses) = &namesrv_addr {
+                config.namesrv_addr.clone_from(addresses);
+            } else if config.namesrv_addr.is_empty() {
+                config.namesrv_addr.clone_from(&from_environment);
+            }
+            if let Some(address) = listen {
+                config.grpc_server_host = address.ip().to_string();
+                config.grpc_server_port = address.port().into();
+            }
+            if let Some(address) = admin {
+                config.admin_server_host = address.ip().to_string();
+                config.admin_server_port = address.port().into();
+            }
+        }
+    }
+}
+
+/// What to do about a key, beyond what is wrong with it.
+fn hint(key: &str) -> &'static str {
+    if key == "namesrvAddr" {
+        "; say where the name servers or brokers are, for example: waybill-sidecar --namesrv-addr 127.0.0.1:9876"
+    } else {
+        "; docs/configuration-sidecar.md lists all keys"
+    }
+}
+
+/// Both were validated with the configuration.
+async fn bind(host: &str, port: i64, setting: &str) -> Result<TcpListener, Failure> {
+    let ip: IpAddr = host.parse().map_err(|error| Failure::Config(format!("{host}: {error}")))?;
+    let port = u16::try_from(port).map_err(|error| Failure::Config(format!("{port}: {error}")))?;
+    let address = SocketAddr::new(ip, port);
+    TcpListener::bind(address)
+        .await
+        .map_err(|error| Failure::Other(format!("cannot listen on {address}: {error}; choose another with {setting}")))
+}
+
+/// Writes to standard output; a reader that goes away early is no failure.
+pub(crate) fn print(text: &str) -> ExitCode {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,46 @@
+//! `waybill-sidecar`: reads its configuration, starts, waits for a signal, drains.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+mod command_line;
+
+use self::command_line::{CommandLine, start};
+
+/// The command line or the configuration cannot be used.
+const EXIT_CONFIG: u8 = 64;
+/// Something outside failed: a port is taken, a file cannot be read.
+const EXIT_FAILED: u8 = 1;
+
+fn main() -> ExitCode {
+    let command_line = match CommandLine::try_parse() {
+        Ok(command_line) => command_line,
+        // Help and version are no mistakes; everything else is.
+        Err(error) => {
+            let mistaken = error.use_stderr();
+            let _ = error.print();
+            return if mistaken { ExitCode::from(EXIT_CONFIG) } else { ExitCode::SUCCESS };
+        }
+    };
+    if command_line.print_config_docs {
+        return command_line::print(&waybill_sidecar::config::document());
+    }
+    waybill_ops::logs::init(command_line.log_format, "info");
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(EXIT_FAILED, &format!("cannot start: {error}")),
+    };
+    match runtime.block_on(start(&command_line)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(command_line::Failure::Config(reason)) => fail(EXIT_CONFIG, &reason),
+        Err(command_line::Failure::Other(reason)) => fail(EXIT_FAILED, &reason),
+    }
+}
+
+fn fail(code: u8, reason: &str) -> ExitCode {
+    tracing::error!("{reason}");
+    ExitCode::from(code)
+}
