@@ -1,5 +1,6 @@
 """The checks: what is done through a client and what must come of it. Each gets a Test, returns a note or raises."""
 import base64
+import concurrent.futures
 import re
 import threading
 import time
@@ -17,8 +18,14 @@ SETTLE_S = 8
 START_S = 15
 
 CHECKS = {}
-# Apache's known failures: check -> why. They count as known there, never against Waybill.
-KNOWN_APACHE = {"extend-old": "Apache answers OK to an ack with the handle from before the extension and redelivers the message"}
+# Sends in flight at once: Apache's broker turns away a burst of 200 when it flushes synchronously.
+SENDS_AT_ONCE = 16
+# Apache's known failures: (client or None for all, check) -> (what the failure says, why).
+# They count as known there, never against Waybill.
+KNOWN_APACHE = {
+    (None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message"),
+    ("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused"),
+}
 
 
 class Failed(Exception):
@@ -31,7 +38,7 @@ class Skip(Exception):
 
 def check(name, needs=(), timeout_s=90):
     def register(function):
-        CHECKS[name] = {"run": function, "needs": set(needs), "timeout_s": timeout_s, "doc": function.__doc__.strip()}
+        CHECKS[name] = {"run": function, "needs": set(needs), "timeout_s": timeout_s, "doc": function.__doc__.strip().splitlines()[0]}
         return function
     return register
 
@@ -96,8 +103,18 @@ class Test:
         return self.call("send", name=producer, topic=topic, body=encoded, **more)["id"]
 
     def send_many(self, producer, topic, bodies):
-        waits = [self.agent.start("send", name=producer, topic=topic, body=base64.b64encode(b).decode()) for b in bodies]
-        return [w(self.left())["id"] for w in waits]
+        """Sends some at a time; ids in the order of the bodies. Flow control is obeyed: wait and send again."""
+        def send(body):
+            while True:
+                try:
+                    return self.send(producer, topic, body)
+                except OperationError as e:
+                    if e.code != 42900 or self.left() < 0:
+                        raise
+                    time.sleep(0.2)
+
+        with concurrent.futures.ThreadPoolExecutor(SENDS_AT_ONCE) as pool:
+            return list(pool.map(send, bodies))
 
     def receive(self, consumer, max=32, invisible_s=30):
         """One receive. A long poll that ended empty in the client's own time-out is an empty answer.
@@ -122,12 +139,20 @@ class Test:
             m["body"] = base64.b64decode(m["body"])
         return messages
 
-    def receive_until(self, consumer, count, within_s=30, **more):
-        """Receives until that many messages came or the time is up."""
+    def receive_until(self, consumer, count, within_s=30, ack=False, **more):
+        """Receives until that many messages came or the time is up; acks each batch at once if told to."""
         found, end = [], time.monotonic() + min(within_s, self.left())
         while len(found) < count and time.monotonic() < end:
-            found += self.receive(consumer, **more)
+            batch = self.receive(consumer, **more)
+            if ack:
+                self.ack_all(consumer, batch)
+            found += batch
         return found
+
+    def ack_all(self, consumer, batch):
+        waits = [self.agent.start("ack", name=consumer, ref=m["ref"]) for m in batch]
+        for wait in waits:
+            wait(self.left())
 
     def nothing_until(self, consumer, end, **more):
         """Receives until the moment `end` (monotonic); fails at the first message."""
@@ -190,12 +215,10 @@ def round_trip(t, count, **more):
     producer, consumer = t.producer(topic, **more), t.consumer(group, topic, **more)
     bodies = [b"m%d" % i for i in range(count)]
     ids = t.send_many(producer, topic, bodies)
-    found = t.receive_until(consumer, count, invisible_s=INVISIBLE_MIN_S)
+    found = t.receive_until(consumer, count, ack=True, invisible_s=INVISIBLE_MIN_S)
     expect(sorted(m["id"] for m in found) == sorted(ids), f"sent {count}, received {len(found)}")
     expect(sorted(m["body"] for m in found) == sorted(bodies), "bodies differ")
     expect(all(m["attempt"] == 1 for m in found), f"attempts {sorted({m['attempt'] for m in found})}")
-    for m in found:
-        t.ack(consumer, m)
     return consumer
 
 
@@ -234,8 +257,7 @@ def batch_32(t):
             sizes.append(len(found))
         expect(not seen & {m["id"] for m in found}, "a message came twice")
         seen |= {m["id"] for m in found}
-        for m in found:
-            t.ack(consumer, m)
+        t.ack_all(consumer, found)
     expect(len(seen) == 96, f"{len(seen)} of 96, batches {sizes}")
     expect(max(sizes) == 32, f"largest batch {max(sizes)}: {sizes}")
     return f"batches {sizes}"
@@ -246,12 +268,10 @@ def filtered(t, expression, tags, wanted):
     producer, consumer = t.producer(topic), t.consumer(group, topic, filter=expression)
     for i, tag in enumerate(tags):
         t.send(producer, topic, b"%d" % i, **({"tag": tag} if tag else {}))
-    found = t.receive_until(consumer, len(wanted), within_s=25)
+    found = t.receive_until(consumer, len(wanted), ack=True)
     found += t.receive(consumer)  # and nothing more
     got = sorted(m["tag"] or "" for m in found)
     expect(got == sorted(wanted), f"got tags {got}")
-    for m in found:
-        t.ack(consumer, m)
     return f"{expression}: {len(found)} of {len(tags)}"
 
 
@@ -363,9 +383,9 @@ def share(t):
     def take(number):
         try:
             while len(taken[0]) + len(taken[1]) < 200 and time.monotonic() < end:
-                for m in t.receive(consumers[number], max=8, invisible_s=60):
-                    t.ack(consumers[number], m)
-                    taken[number].append(m["id"])
+                batch = t.receive(consumers[number], max=8, invisible_s=60)
+                t.ack_all(consumers[number], batch)
+                taken[number] += [m["id"] for m in batch]
         except Exception as e:  # handed to the check's own thread
             errors.append(e)
 
@@ -401,7 +421,10 @@ def push_success(t):
 
 @check("push-retry", needs=["push"])
 def push_retry(t):
-    """The listener fails the first delivery (group's back-off 1, 2, 3 s): delivered again with attempt 2, then no more."""
+    """The listener fails the first delivery (group's back-off 1, 2, 3 s): delivered again with attempt 2, then no more.
+
+    Node has no customised back-off and asks for 0 s, so the wait is not judged there.
+    """
     topic, group = t.topic(), t.group(retry_ms=[1000, 2000, 3000])
     producer = t.producer(topic)
     push = t.client("push", group=group, topic=topic, filter="*", fail_attempts=1)
@@ -414,7 +437,8 @@ def push_retry(t):
         mine = [e for e in events if e["id"] == i]
         expect([e["attempt"] for e in mine] == [1, 2], f"attempts {[e['attempt'] for e in mine]}")
         gaps.append(mine[1]["at"] - mine[0]["at"])
-    expect(min(gaps) >= 0.9, f"again after {min(gaps):.1f} s, the back-off is 1 s")
+    if "backoff" in t.agent.features:
+        expect(min(gaps) >= 1.0, f"again after {min(gaps):.1f} s, the back-off is 1 s")
     return f"attempt 2 after {min(gaps):.1f} to {max(gaps):.1f} s"
 
 

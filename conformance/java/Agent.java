@@ -45,6 +45,7 @@ public class Agent {
     private final Map<String, Queue<JsonObject>> events = new ConcurrentHashMap<>();
     private final AtomicLong next = new AtomicLong();
     private final String endpoint;
+    private final Duration requestTimeout;
 
     private static final class Received {
         final MessageViewImpl message;
@@ -56,12 +57,14 @@ public class Agent {
         }
     }
 
-    private Agent(String endpoint) {
+    private Agent(String endpoint, Duration requestTimeout) {
         this.endpoint = endpoint;
+        this.requestTimeout = requestTimeout;
     }
 
     private ClientConfiguration configuration(JsonObject c) {
-        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoint);
+        ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(endpoint)
+            .setRequestTimeout(requestTimeout);
         if (c.has("tls")) {
             builder.enableSsl(c.get("tls").getAsBoolean());
         }
@@ -228,7 +231,9 @@ public class Agent {
     }
 
     public static void main(String[] arguments) throws Exception {
-        Agent agent = new Agent(arguments[List.of(arguments).indexOf("--endpoint") + 1]);
+        List<String> list = List.of(arguments);
+        Agent agent = new Agent(list.get(list.indexOf("--endpoint") + 1),
+            Duration.ofSeconds(Long.parseLong(list.get(list.indexOf("--request-timeout") + 1))));
         ExecutorService threads = Executors.newCachedThreadPool();
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null; line = input.readLine()) {

@@ -4,14 +4,16 @@
 const readline = require('node:readline');
 const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, FilterExpression, ClientException } = require('rocketmq-client-nodejs');
 
-const endpoint = process.argv[process.argv.indexOf('--endpoint') + 1];
+const argument = name => process.argv[process.argv.indexOf(name) + 1];
+const endpoint = argument('--endpoint');
+const requestTimeout = Number(argument('--request-timeout')) * 1000;
 const clients = new Map();
 const received = new Map();
 const events = new Map();
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 
 function options(c) {
-  return { endpoints: endpoint, namespace: '', sslEnabled: c.tls === true, logger: quiet };
+  return { endpoints: endpoint, namespace: '', sslEnabled: c.tls === true, logger: quiet, requestTimeout };
 }
 
 function show(m) {

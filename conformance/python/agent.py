@@ -20,13 +20,13 @@ from rocketmq.v5.producer.producer import Producer
 
 
 class Agent:
-    def __init__(self, endpoint):
-        self.endpoint = endpoint
+    def __init__(self, endpoint, request_timeout_s):
+        self.endpoint, self.request_timeout_s = endpoint, request_timeout_s
         self.clients, self.received, self.events = {}, {}, {}
         self.output = threading.Lock()
 
     def configuration(self):
-        return ClientConfiguration(self.endpoint, Credentials())
+        return ClientConfiguration(self.endpoint, Credentials(), request_timeout=self.request_timeout_s)
 
     def producer(self, c):
         client = Producer(self.configuration(), c["topics"], tls_enable=c.get("tls", False))
@@ -108,7 +108,9 @@ class Agent:
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--endpoint", required=True)
-    agent = Agent(parser.parse_args().endpoint)
+    parser.add_argument("--request-timeout", type=int, required=True, metavar="SECONDS")
+    arguments = parser.parse_args()
+    agent = Agent(arguments.endpoint, arguments.request_timeout)
     for line in sys.stdin:
         threading.Thread(target=agent.handle, args=(json.loads(line),), daemon=True).start()
 

@@ -27,6 +27,7 @@ struct Consumer {
 #[derive(Default)]
 struct Agent {
     endpoint: String,
+    request_timeout: Duration,
     producers: RwLock<HashMap<String, Arc<Producer>>>,
     consumers: RwLock<HashMap<String, Arc<Consumer>>>,
     received: RwLock<HashMap<String, Arc<MessageView>>>,
@@ -57,6 +58,7 @@ impl Agent {
         let mut option = ClientOption::default();
         option.set_access_url(&self.endpoint);
         option.set_enable_tls(c["tls"].as_bool().unwrap_or(false));
+        option.set_timeout(self.request_timeout);
         option.set_long_polling_timeout(Duration::from_secs(c["await_s"].as_u64().unwrap_or(10)));
         option
     }
@@ -150,9 +152,9 @@ impl Agent {
 
 #[tokio::main]
 async fn main() {
-    let mut arguments = std::env::args().skip_while(|a| a != "--endpoint");
-    let endpoint = arguments.nth(1).unwrap_or_default();
-    let agent = Arc::new(Agent { endpoint, ..Agent::default() });
+    let argument = |name: &str| std::env::args().skip_while(|a| a != name).nth(1).unwrap_or_default();
+    let request_timeout = Duration::from_secs(argument("--request-timeout").parse().unwrap_or(3));
+    let agent = Arc::new(Agent { endpoint: argument("--endpoint"), request_timeout, ..Agent::default() });
     let (output, mut answers) = mpsc::channel::<Value>(64);
     tokio::spawn(async move {
         while let Some(answer) = answers.recv().await {
