@@ -1,0 +1,147 @@
+//! SendMessage: messages of one topic are stored. Each has its own entry in the answer, in the order of the request.
+
+use waybill_protocol::grpc::v2::{
+    Code, Message, MessageType, SendMessageRequest, SendMessageResponse, SendResultEntry, SystemProperties,
+};
+
+use super::query_route::topic_type;
+use super::{Room, convert, errors, errors::Problem, validate};
+use crate::backend::{BackendError, SendRequest, SendResult, SendStatus};
+
+/// Topics of retries and dead letters take messages of every type.
+const UNTYPED_PREFIXES: [&str; 2] = ["%RETRY%", "%DLQ%"];
+
+pub(super) async fn answer(
+    room: &Room,
+    request: SendMessageRequest,
+    peer: &str,
+) -> Result<SendMessageResponse, Problem> {
+    let config = room.config.get();
+    let now_ms = room.clock.now_ms();
+    let messages = request.messages;
+    let topic = validate::messages(&messages, &config, now_ms)?.to_owned();
+    let bytes = messages.iter().map(|message| message.body.len()).sum();
+    let _room_for_bytes = room.gates.send_bytes(bytes)?;
+
+    check_type(room, &topic, &messages, config.enable_topic_message_type_check).await?;
+    if let Some(missing) = messages.iter().find_map(|message| not_implemented(message, now_ms)) {
+        return Err(missing);
+    }
+
+    let count = messages.len();
+    let ids = messages.iter().map(|message| system(message).message_id.clone()).collect::<Vec<_>>();
+    let mut entries = Vec::with_capacity(count);
+    let mut failure = None;
+    for request in requests(room, messages, &topic, now_ms, peer)? {
+        let count = request.messages.len();
+        let ids = ids.iter().skip(entries.len()).take(count).cloned();
+        match room.messages.send(request).await {
+            Ok(result) => entries.extend(ids.enumerate().map(|(at, id)| stored(&result, at, id))),
+            Err(error) => {
+                let problem = Problem::from(error);
+                entries.extend(ids.map(|_| SendResultEntry { status: Some(problem.status()), ..Default::default() }));
+                failure = Some(problem);
+            }
+        }
+    }
+    let status = errors::overall(entries.iter().filter_map(|entry| entry.status.as_ref()), &Problem::NoMessage);
+    match failure {
+        // As nothing was stored there is nothing to tell about single messages.
+        Some(problem) if status.code != i32::from(Code::MultipleResults) => Err(problem),
+        _ => {
+            room.metrics.stored(count, bytes);
+            Ok(SendMessageResponse { status: Some(status), entries })
+        }
+    }
+}
+
+/// What goes to brokers: all messages as one batch; but messages with a message group one by one, each to the queue of its group.
+fn requests(
+    room: &Room,
+    messages: Vec<Message>,
+    topic: &str,
+    now_ms: i64,
+    peer: &str,
+) -> Result<Vec<SendRequest>, Problem> {
+    let one_by_one = messages.iter().any(|message| !system(message).message_group().is_empty());
+    let mut requests: Vec<SendRequest> = Vec::new();
+    for message in messages {
+        let (sys_flag, born_timestamp) =
+            (convert::sys_flag_of(system(&message)), convert::born_ms(system(&message), now_ms));
+        let message_group = system(&message).message_group.clone().filter(|group| !group.is_empty());
+        let outgoing = convert::outgoing(message, peer)?;
+        match requests.last_mut() {
+            // The flags of a batch are those of all its messages.
+            Some(batch) if !one_by_one && batch.sys_flag == sys_flag => batch.messages.push(outgoing),
+            _ => requests.push(SendRequest {
+                topic: topic.to_owned(),
+                messages: vec![outgoing],
+                sys_flag,
+                born_timestamp,
+                message_group,
+                timeout: room.broker_timeout(),
+            }),
+        }
+    }
+    Ok(requests)
+}
+
+/// The type of each message must be the topic's.
+async fn check_type(room: &Room, topic: &str, messages: &[Message], enabled: bool) -> Result<(), Problem> {
+    if !enabled || UNTYPED_PREFIXES.iter().any(|prefix| topic.starts_with(prefix)) {
+        return Ok(());
+    }
+    let actual = |message: &Message| validate::actual_type(system(message)).as_str_name();
+    let config = match room.messages.topic_config(topic).await {
+        Ok(config) => config,
+        // Nothing fits a topic that does not exist; upstream says it in these words.
+        Err(BackendError::TopicNotFound(_)) => {
+            let actual = messages.first().map_or("UNSPECIFIED", actual);
+            return Err(Problem::TypeConflict { expected: "UNSPECIFIED", actual });
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let expected = topic_type(&config);
+    match messages.iter().map(actual).find(|actual| *actual != expected) {
+        Some(actual) if expected != "MIXED" => Err(Problem::TypeConflict { expected, actual }),
+        _ => Ok(()),
+    }
+}
+
+/// What is valid but not built yet. A delivery time that is past means "now".
+fn not_implemented(message: &Message, now_ms: i64) -> Option<Problem> {
+    match validate::actual_type(system(message)) {
+        MessageType::Transaction => Some(Problem::NotImplemented("sending of TRANSACTION messages")),
+        MessageType::Delay if validate::delivery_ms(system(message)).is_some_and(|at| at > now_ms) => {
+            Some(Problem::NotImplemented("sending of DELAY messages"))
+        }
+        MessageType::Lite => Some(Problem::NotImplemented("sending of LITE messages")),
+        MessageType::Priority => Some(Problem::NotImplemented("sending of PRIORITY messages")),
+        _ => None,
+    }
+}
+
+fn stored(result: &SendResult, at: usize, message_id: String) -> SendResultEntry {
+    let problem = match result.status {
+        SendStatus::Ok => None,
+        SendStatus::FlushDiskTimeout => Some(Problem::FlushDiskTimeout),
+        SendStatus::FlushSlaveTimeout => Some(Problem::FlushSlaveTimeout),
+        SendStatus::SlaveNotAvailable => Some(Problem::SlaveNotAvailable),
+    };
+    if let Some(problem) = problem {
+        return SendResultEntry { status: Some(problem.status()), ..SendResultEntry::default() };
+    }
+    SendResultEntry {
+        status: Some(errors::ok()),
+        transaction_id: message_id.clone(),
+        message_id,
+        offset: result.queue_offset.saturating_add(i64::try_from(at).unwrap_or(i64::MAX)),
+        recall_handle: result.recall_handle.clone().unwrap_or_default(),
+    }
+}
+
+/// The system properties of a message that passed the validation.
+fn system(message: &Message) -> &SystemProperties {
+    static NONE: std::sync::LazyLock<SystemProperties> = std::sync::LazyLock::new(SystemProperties::default);
+    message.system_properties.as_ref().unwrap_or(&NONE)
+}

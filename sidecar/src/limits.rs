@@ -1,0 +1,49 @@
+//! The limits of the client side that are not configuration keys, in one place. Those that are keys are in [`crate::config`].
+//!
+//! Lengths are in bytes and times in milliseconds, unless the name says otherwise.
+
+/// Most messages of one SendMessage.
+pub const SEND_MESSAGES: usize = 1_024;
+/// Most bytes of all properties of a message in their stored form: the length is stored in 16 bits with a sign.
+pub const PROPERTIES_BYTES: usize = 32_767;
+/// Longest filter expression.
+pub const FILTER_BYTES: usize = 16_384;
+/// Longest attempt id of a receive.
+pub const ATTEMPT_ID_BYTES: usize = 512;
+/// Most deliveries of one AckMessage.
+pub const ACK_ENTRIES: usize = 4_096;
+/// Longest receipt handle: eight numbers and the name of a broker.
+pub const HANDLE_BYTES: usize = 512;
+
+/// Longest client id.
+pub const CLIENT_ID_BYTES: usize = 512;
+/// Most addresses in the endpoints of a request: they are repeated for every queue of the answer.
+pub const ENDPOINT_ADDRESSES: usize = 32;
+/// Longest host in the endpoints of a request.
+pub const ENDPOINT_HOST_BYTES: usize = 255;
+/// Most queues in one answer.
+pub const ROUTE_QUEUES: usize = 16_384;
+
+/// Most clients known at a time.
+pub const CLIENTS: usize = 20_000;
+/// Largest settings of a client; they are kept as long as the client is known.
+pub const SETTINGS_BYTES: usize = 128 * 1024;
+/// Commands that may wait for one client's telemetry stream.
+pub const TELEMETRY_QUEUE: usize = 16;
+/// A client whose telemetry stream closed and that is silent for so long is gone. Clients reopen the stream after a second.
+pub const STREAM_CLOSED_GRACE_MS: i64 = 5_000;
+/// How often departures are looked for.
+pub const DEPARTURE_SCAN_MS: u64 = 1_000;
+
+/// Calls of one kind that may be under way at a time; more are answered TOO_MANY_REQUESTS.
+pub const CALLS_IN_FLIGHT: usize = 10_000;
+/// Receives that may be under way at a time. They mostly wait.
+pub const RECEIVES_IN_FLIGHT: usize = 20_000;
+/// Bytes of messages that may be on their way to brokers at a time.
+pub const SEND_BYTES_IN_FLIGHT: usize = 256 * 1024 * 1024;
+/// What a client may send on one stream before it is read.
+pub const HTTP2_STREAM_WINDOW: u32 = 1024 * 1024;
+/// What a client may send on one connection before it is read.
+pub const HTTP2_CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
+/// Most bytes of the headers of a call.
+pub const HTTP2_HEADER_BYTES: u32 = 64 * 1024;

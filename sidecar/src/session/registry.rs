@@ -1,0 +1,302 @@
+//! Which clients there are and which of them have left: a plain data structure that is given the time.
+//!
+//! A client is known from its first settings until it says goodbye or is silent for `channelExpiredTimeout`. Between the two it may be
+//! *away*: its telemetry stream is closed and nothing was heard of it for a short grace. An away client keeps its settings, because it may
+//! come back, but what it holds is given to others.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use waybill_protocol::grpc::v2::Settings;
+
+use crate::limits;
+
+/// What a client said of itself, and what it was answered.
+#[derive(Debug, Clone)]
+pub struct Profile {
+    /// The consumer group; none for producers.
+    pub group: Option<Arc<str>>,
+    /// The settings as the client sent them.
+    pub own: Arc<Settings>,
+    /// The settings that hold, as the client knows them.
+    pub merged: Arc<Settings>,
+}
+
+/// The registry is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Full;
+
+/// A client that left, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Departure {
+    /// The client.
+    pub(super) client_id: String,
+    /// It is no longer known; otherwise it is only away.
+    pub(super) forgotten: bool,
+}
+
+/// Which silence makes a client away or forgotten, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    /// After its telemetry stream closed: away.
+    pub(super) stream_closed_ms: i64,
+    /// In any case: forgotten.
+    pub(super) expired_ms: i64,
+}
+
+#[derive(Debug)]
+struct Client<S> {
+    profile: Profile,
+    heard_ms: i64,
+    /// The open telemetry stream: its number, and what sends to it.
+    stream: Option<(u64, S)>,
+    /// Calls that wait for something: while there is one, the client is there.
+    calls: usize,
+    away: bool,
+}
+
+/// The clients of this sidecar. `S` is what sends to a telemetry stream.
+#[derive(Debug)]
+pub(super) struct Registry<S> {
+    clients: HashMap<String, Client<S>>,
+}
+
+impl<S> Default for Registry<S> {
+    fn default() -> Self {
+        Self { clients: HashMap::new() }
+    }
+}
+
+impl<S> Registry<S> {
+    /// The client sent settings over the telemetry stream with that number; an older stream of the client no longer counts.
+    pub(super) fn register(
+        &mut self,
+        now_ms: i64,
+        client_id: &str,
+        profile: Profile,
+        stream: (u64, S),
+    ) -> Result<(), Full> {
+        if let Some(client) = self.clients.get_mut(client_id) {
+            client.profile = profile;
+            client.heard_ms = now_ms;
+            client.stream = Some(stream);
+            client.away = false;
+            return Ok(());
+        }
+        if self.clients.len() >= limits::CLIENTS {
+            return Err(Full);
+        }
+        let client = Client { profile, heard_ms: now_ms, stream: Some(stream), calls: 0, away: false };
+        self.clients.insert(client_id.to_owned(), client);
+        Ok(())
+    }
+
+    /// The telemetry stream with that number closed. It does nothing if the client has opened another one.
+    pub(super) fn stream_closed(&mut self, now_ms: i64, client_id: &str, stream: u64) {
+        let Some(client) = self.clients.get_mut(client_id) else { return };
+        if client.stream.as_ref().is_some_and(|(open, _)| *open == stream) {
+            client.stream = None;
+            client.heard_ms = now_ms;
+        }
+    }
+
+    /// The client called. True if it had been away.
+    pub(super) fn heard(&mut self, now_ms: i64, client_id: &str) -> bool {
+        let Some(client) = self.clients.get_mut(client_id) else { return false };
+        client.heard_ms = now_ms;
+        std::mem::take(&mut client.away)
+    }
+
+    /// A call of the client begins to wait; [`Registry::call_ended`] must follow.
+    pub(super) fn call_began(&mut self, client_id: &str) {
+        if let Some(client) = self.clients.get_mut(client_id) {
+            client.calls += 1;
+        }
+    }
+
+    /// A waiting call of the client ended, with an answer or by the loss of its connection.
+    pub(super) fn call_ended(&mut self, now_ms: i64, client_id: &str) {
+        if let Some(client) = self.clients.get_mut(client_id) {
+            client.calls = client.calls.saturating_sub(1);
+            client.heard_ms = now_ms;
+        }
+    }
+
+    /// What is known of the client.
+    #[must_use]
+    pub(super) fn profile(&self, client_id: &str) -> Option<Profile> {
+        self.clients.get(client_id).map(|client| client.profile.clone())
+    }
+
+    /// The settings that hold have changed. Answers what tells the client so, if its stream is open.
+    pub(super) fn remerged(&mut self, client_id: &str, merged: Arc<Settings>) -> Option<&S> {
+        let client = self.clients.get_mut(client_id)?;
+        client.profile.merged = merged;
+        client.stream.as_ref().map(|(_, sender)| sender)
+    }
+
+    /// The client says goodbye. False if nobody knew it.
+    pub(super) fn terminate(&mut self, client_id: &str) -> bool {
+        self.clients.remove(client_id).is_some()
+    }
+
+    /// Finds who has left. Each client is named once when it goes away and once when it is forgotten.
+    pub(super) fn sweep(&mut self, now_ms: i64, patience: Patience) -> Vec<Departure> {
+        let mut departures = Vec::new();
+        self.clients.retain(|client_id, client| {
+            let silent_ms = now_ms.saturating_sub(client.heard_ms);
+            if client.calls > 0 {
+                return true;
+            }
+            let forgotten = silent_ms >= patience.expired_ms;
+            let goes_away = !client.away && client.stream.is_none() && silent_ms >= patience.stream_closed_ms;
+            if forgotten || goes_away {
+                client.away = true;
+                departures.push(Departure { client_id: client_id.clone(), forgotten });
+            }
+            !forgotten
+        });
+        departures
+    }
+
+    /// How many clients are known.
+    #[must_use]
+    pub(super) fn len(&self) -> usize {
+        self.clients.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience { stream_closed_ms: 5_000, expired_ms: 120_000 };
+
+    fn profile() -> Profile {
+        Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
+    }
+
+    fn with_client() -> Registry<()> {
+        let mut registry = Registry::default();
+        registry.register(0, "c", profile(), (1, ())).expect("room");
+        registry
+    }
+
+    fn away(id: &str) -> Vec<Departure> {
+        vec![Departure { client_id: id.into(), forgotten: false }]
+    }
+
+    fn forgotten(id: &str) -> Vec<Departure> {
+        vec![Departure { client_id: id.into(), forgotten: true }]
+    }
+
+    #[test]
+    fn a_silent_client_with_an_open_stream_is_forgotten_at_the_timeout_and_not_before() {
+        let mut registry = with_client();
+        assert_eq!(registry.sweep(119_999, PATIENCE), []);
+        assert_eq!(registry.sweep(120_000, PATIENCE), forgotten("c"));
+        assert!(registry.profile("c").is_none());
+        assert_eq!(registry.sweep(900_000, PATIENCE), []);
+    }
+
+    #[test]
+    fn a_heartbeat_starts_the_timeout_anew() {
+        let mut registry = with_client();
+        assert!(!registry.heard(100_000, "c"));
+        assert_eq!(registry.sweep(219_999, PATIENCE), []);
+        assert_eq!(registry.sweep(220_000, PATIENCE), forgotten("c"));
+    }
+
+    #[test]
+    fn a_closed_stream_and_silence_is_away_once_and_keeps_the_settings() {
+        let mut registry = with_client();
+        registry.stream_closed(10_000, "c", 1);
+        assert_eq!(registry.sweep(14_999, PATIENCE), []);
+        assert_eq!(registry.sweep(15_000, PATIENCE), away("c"));
+        assert_eq!(registry.sweep(16_000, PATIENCE), []);
+        assert!(registry.profile("c").is_some());
+        assert_eq!(registry.sweep(130_000, PATIENCE), forgotten("c"));
+    }
+
+    #[test]
+    fn a_reconnect_within_the_grace_cancels() {
+        let mut registry = with_client();
+        registry.stream_closed(10_000, "c", 1);
+        registry.register(11_000, "c", profile(), (2, ())).expect("room");
+        assert_eq!(registry.sweep(100_000, PATIENCE), []);
+    }
+
+    #[test]
+    fn the_late_end_of_an_old_stream_does_not_count() {
+        let mut registry = with_client();
+        registry.register(1_000, "c", profile(), (2, ())).expect("room");
+        registry.stream_closed(2_000, "c", 1);
+        assert_eq!(registry.sweep(60_000, PATIENCE), []);
+    }
+
+    #[test]
+    fn a_client_that_calls_is_not_away_though_its_stream_is_closed() {
+        let mut registry = with_client();
+        registry.stream_closed(10_000, "c", 1);
+        registry.heard(14_000, "c");
+        assert_eq!(registry.sweep(18_999, PATIENCE), []);
+        assert_eq!(registry.sweep(19_000, PATIENCE), away("c"));
+        assert!(registry.heard(30_000, "c"), "it is back");
+        assert!(!registry.heard(30_001, "c"));
+        assert_eq!(registry.sweep(35_001, PATIENCE), away("c"));
+    }
+
+    #[test]
+    fn a_waiting_call_is_a_sign_of_life() {
+        let mut registry = with_client();
+        registry.stream_closed(0, "c", 1);
+        registry.call_began("c");
+        registry.call_began("c");
+        assert_eq!(registry.sweep(500_000, PATIENCE), []);
+        registry.call_ended(500_000, "c");
+        assert_eq!(registry.sweep(510_000, PATIENCE), []);
+        registry.call_ended(510_000, "c");
+        registry.call_ended(510_000, "c"); // one too many does no harm
+        assert_eq!(registry.sweep(514_999, PATIENCE), []);
+        assert_eq!(registry.sweep(515_000, PATIENCE), away("c"));
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_nobody_leave() {
+        let mut registry = with_client();
+        registry.heard(1_000_000, "c");
+        registry.stream_closed(1_000_000, "c", 1);
+        assert_eq!(registry.sweep(0, PATIENCE), []);
+        assert_eq!(registry.sweep(i64::MIN, PATIENCE), []);
+    }
+
+    #[test]
+    fn goodbye_is_for_known_clients() {
+        let mut registry = with_client();
+        assert!(!registry.terminate("d"));
+        assert!(registry.terminate("c"));
+        assert!(!registry.terminate("c"));
+        assert_eq!(registry.len(), 0);
+    }
+
+    #[test]
+    fn strangers_leave_no_trace() {
+        let mut registry: Registry<()> = Registry::default();
+        registry.heard(1, "x");
+        registry.call_began("x");
+        registry.call_ended(1, "x");
+        registry.stream_closed(1, "x", 1);
+        assert!(registry.remerged("x", Arc::default()).is_none());
+        assert_eq!(registry.len(), 0);
+    }
+
+    #[test]
+    fn there_is_room_for_so_many_and_no_more() {
+        let mut registry = Registry::default();
+        for n in 0..limits::CLIENTS {
+            registry.register(0, &n.to_string(), profile(), (1, ())).expect("room");
+        }
+        assert_eq!(registry.register(0, "one more", profile(), (1, ())), Err(Full));
+        assert_eq!(registry.register(0, "7", profile(), (2, ())), Ok(()), "a known client is not one more");
+    }
+}
