@@ -34,6 +34,10 @@ pub trait JsonBody: Serialize + DeserializeOwned {
     /// # Errors
     /// The text is not JSON, or a value is of another type than expected.
     fn from_json(text: &[u8]) -> Result<Self, BodyError> {
+        // Left alone, serde would read an array as the values of the fields in their order.
+        if text.trim_ascii_start().first() != Some(&b'{') {
+            return Err(serde::de::Error::custom("a body is an object")).map_err(BodyError);
+        }
         let error = match serde_json::from_slice(text) {
             Ok(body) => return Ok(body),
             Err(error) => error,

@@ -1,0 +1,4 @@
+//! What several tests share, and the fuzzer too.
+
+pub mod seeds;
+pub mod targets;
