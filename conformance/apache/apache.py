@@ -129,13 +129,15 @@ class Apache:
     ports           dict with any of namesrv, broker, ha, proxy, proxy_remoting (broker also takes broker-2)
     heaps           dict with any of namesrv, broker, proxy: -Xmx in MiB (64, 512, 256)
     broker_set, proxy_set   dicts with any further settings by upstream's names
+    external        "host:port" of a foreign name server (or a broker that answers like one): starts only the proxy
+    cluster         name of the cluster, "DefaultCluster"
     serialize       None, or "ROCKETMQ" to make all processes write binary headers
     java_options    further JVM options of all processes
     """
 
     def __init__(self, dir=None, pop="fs", flush="async", auto_create_topic=True, auto_create_group=True,
                  batch_ack=False, recall=False, ports=None, heaps=None, broker_set=None, proxy_set=None,
-                 serialize=None, java_options=()):
+                 serialize=None, external=None, cluster=CLUSTER, java_options=()):
         self.temporary = dir is None
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="waybill-apache-")).resolve()
         self.ports = {**free_ports(), **{k: int(v) for k, v in (ports or {}).items() if v}}
@@ -144,13 +146,13 @@ class Apache:
         self.heaps = {"namesrv": 64, "broker": 512, "proxy": 256, **{k: v for k, v in (heaps or {}).items() if v}}
         self.options = {"pop": pop, "flush": flush, "auto_create_topic": auto_create_topic,
                         "auto_create_group": auto_create_group, "batch_ack": batch_ack, "recall": recall,
-                        "serialize": serialize, "broker_set": broker_set or {}, "proxy_set": proxy_set or {}}
+                        "serialize": serialize, "external": external, "cluster": cluster, "broker_set": broker_set or {}, "proxy_set": proxy_set or {}}
         self.java_options = list(java_options)
         self.pids, self.started = {}, {}
 
     endpoint = property(lambda self: f"127.0.0.1:{self.ports['proxy']}")
-    namesrv = property(lambda self: f"127.0.0.1:{self.ports['namesrv']}")
-    broker = property(lambda self: f"127.0.0.1:{self.ports['broker']}")
+    namesrv = property(lambda self: self.options["external"] or f"127.0.0.1:{self.ports['namesrv']}")
+    broker = property(lambda self: None if self.options["external"] else f"127.0.0.1:{self.ports['broker']}")
     proxy_remoting = property(lambda self: f"127.0.0.1:{self.ports['proxy_remoting']}")
 
     def __enter__(self):
@@ -187,7 +189,7 @@ class Apache:
             (conf / f"{name}.logback.xml").write_text(LOGBACK)
         boolean = {True: "true", False: "false"}
         broker = {
-            "brokerClusterName": CLUSTER, "brokerName": BROKER_NAME, "brokerId": 0, "brokerRole": "ASYNC_MASTER",
+            "brokerClusterName": o["cluster"], "brokerName": BROKER_NAME, "brokerId": 0, "brokerRole": "ASYNC_MASTER",
             "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "bindAddress": "127.0.0.1",
             "namesrvAddr": self.namesrv, "listenPort": self.ports["broker"], "haListenPort": self.ports["ha"],
             "storePathRootDir": self.dir / "store", "storePathCommitLog": self.dir / "store/commitlog",
@@ -206,7 +208,7 @@ class Apache:
         (conf / "namesrv.conf").write_text(
             f"listenPort={self.ports['namesrv']}\nbindAddress=127.0.0.1\nkvConfigPath={self.dir}/kv.json\n"
             f"configStorePath={self.dir}/namesrv.properties\n")
-        proxy = {"rocketMQClusterName": CLUSTER, "proxyMode": "CLUSTER", "namesrvAddr": self.namesrv,
+        proxy = {"rocketMQClusterName": o["cluster"], "proxyMode": "CLUSTER", "namesrvAddr": self.namesrv,
                  "localServeAddr": "127.0.0.1", "grpcServerPort": self.ports["proxy"],
                  "remotingListenPort": self.ports["proxy_remoting"], "enableBatchAck": o["batch_ack"]}
         proxy |= o["proxy_set"]
@@ -247,24 +249,26 @@ class Apache:
             time.sleep(0.2)
 
     def _routed(self, address):
-        header = {"topic": CLUSTER, "acceptStandardJsonOnly": "true"}
+        header = {"topic": self.options["cluster"], "acceptStandardJsonOnly": "true"}
         return bool(remoting.call(address, remoting.GET_ROUTEINFO_BY_TOPIC, header, timeout_s=5).body)
 
     def up(self, proxy=True):
-        """Starts all three and returns when the proxy answers a route request for the cluster's topic.
+        """Starts all and returns when the proxy answers a route request for the cluster's topic.
 
         proxy=False: only name server and broker.
         """
+        own = not self.options["external"]
         class_path()
         self.dir.mkdir(parents=True, exist_ok=True)
         (self.dir / "tmp").mkdir(exist_ok=True)
         self._write_configuration()
         deadline = time.monotonic() + UP_TIMEOUT_S
         try:
-            self._start("namesrv", ["-c", str(self.dir / "conf/namesrv.conf")])
-            self._wait("namesrv", lambda: listening(self.ports["namesrv"]), deadline)
-            self._start("broker", ["-c", str(self.dir / "conf/broker.conf")])
-            self._wait("broker", lambda: self._routed(self.namesrv) and listening(self.ports["broker"]), deadline)
+            if own:
+                self._start("namesrv", ["-c", str(self.dir / "conf/namesrv.conf")])
+                self._wait("namesrv", lambda: listening(self.ports["namesrv"]), deadline)
+                self._start("broker", ["-c", str(self.dir / "conf/broker.conf")])
+                self._wait("broker", lambda: self._routed(self.namesrv) and listening(self.ports["broker"]), deadline)
             if not proxy:
                 return self
             self._start("proxy", ["-pc", str(self.dir / "conf/rmq-proxy.json")])
@@ -313,6 +317,8 @@ def main():
     up.add_argument("--no-auto-create", action="store_true", help="both")
     up.add_argument("--batch-ack", action="store_true", help="enableBatchAck in the proxy")
     up.add_argument("--recall", action="store_true", help="recallMessageEnable in the broker")
+    up.add_argument("--external", metavar="HOST:PORT", help="start only the proxy, in front of this name server (or broker that answers like one)")
+    up.add_argument("--cluster", default=CLUSTER, help="name of the cluster (default %(default)s)")
     up.add_argument("--serialize", choices=["JSON", "ROCKETMQ"], help="header form the processes write")
     for port, what in (("namesrv", "name server"), ("broker", "broker; also takes this - 2"), ("ha", "broker's replication"),
                        ("proxy", "proxy, gRPC"), ("proxy-remoting", "proxy, remoting")):
@@ -322,7 +328,7 @@ def main():
     up.add_argument("--broker-set", action="append", default=[], metavar="NAME=VALUE", help="any setting of the broker")
     up.add_argument("--proxy-set", action="append", default=[], metavar="NAME=VALUE", help="any setting of the proxy")
     commands.add_parser("down", parents=[folder], help="stop and remove the folder")
-    commands.add_parser("status", parents=[folder], help="print the state; exit code 1 unless all three run")
+    commands.add_parser("status", parents=[folder], help="print the state; exit code 1 unless all that were started run")
     a = parser.parse_args()
 
     instance = Apache.load(a.dir)
@@ -334,7 +340,7 @@ def main():
         instance = Apache(a.dir, a.pop, a.flush, not (a.no_auto_create_topic or a.no_auto_create),
                           not (a.no_auto_create_group or a.no_auto_create), a.batch_ack, a.recall, ports,
                           {k: getattr(a, f"{k}_heap") for k in MAIN}, settings(a.broker_set), settings(a.proxy_set),
-                          a.serialize)
+                          a.serialize, a.external, a.cluster)
         begun = time.monotonic()
         instance.up()
         print(json.dumps(instance.state() | {"up_seconds": round(time.monotonic() - begun, 1)}, indent=1))
@@ -347,7 +353,7 @@ def main():
         return 0
     running = instance.running()
     print(json.dumps(instance.state() | {"running": running}, indent=1))
-    return 0 if len(running) == len(MAIN) else 1
+    return 0 if len(running) == len(instance.pids) else 1
 
 
 if __name__ == "__main__":
