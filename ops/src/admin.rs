@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(1);
 /// What the admin port shows.
 #[derive(Clone)]
 pub struct Admin {
-    registry: Arc<Mutex<Registry>>,
+    registries: Vec<Arc<Mutex<Registry>>>,
     ready: Readiness,
     config: ConfigView,
 }
@@ -52,7 +52,27 @@ impl Admin {
         ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
         config: impl Fn() -> serde_json::Value + Send + Sync + 'static,
     ) -> Self {
-        Self { registry, ready: Arc::new(ready), config: Arc::new(config) }
+        Self { registries: vec![registry], ready: Arc::new(ready), config: Arc::new(config) }
+    }
+
+    /// One admin port for several parts of a process: ready when all are; metrics of all, whose names must differ;
+    /// configurations by the part's name.
+    #[must_use]
+    pub fn joined(parts: impl IntoIterator<Item = (&'static str, Self)>) -> Self {
+        let parts: Vec<(&'static str, Self)> = parts.into_iter().collect();
+        let registries = parts.iter().flat_map(|(_name, part)| part.registries.clone()).collect();
+        let all = Arc::new(parts);
+        let of = all.clone();
+        Self {
+            registries,
+            ready: Arc::new(move || {
+                all.iter().try_for_each(|(name, part)| (part.ready)().map_err(|reason| format!("{name}: {reason}")))
+            }),
+            config: Arc::new(move || {
+                let views = of.iter().map(|(name, part)| ((*name).to_owned(), (part.config)()));
+                serde_json::Value::Object(views.collect())
+            }),
+        }
     }
 
     /// Serves HTTP/1 until `stop`; answers under way get a second to end.
@@ -81,17 +101,19 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match encode_metrics(&admin.registry.lock()) {
+    match encode_metrics(&admin.registries) {
         Ok(body) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write metrics: {error}\n")).into_response(),
     }
 }
 
-fn encode_metrics(registry: &Registry) -> Result<String, fmt::Error> {
+fn encode_metrics(registries: &[Arc<Mutex<Registry>>]) -> Result<String, fmt::Error> {
     let mut process = Registry::default();
     process.register_collector(Box::new(ProcessMetrics));
     let mut body = String::new();
-    text::encode_registry(&mut body, registry)?;
+    for registry in registries {
+        text::encode_registry(&mut body, &registry.lock())?;
+    }
     text::encode_registry(&mut body, &process)?;
     text::encode_eof(&mut body)?;
     Ok(body)
@@ -118,6 +140,27 @@ mod tests {
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.expect("read");
         answer
+    }
+
+    #[test]
+    fn joined_parts_answer_as_one() {
+        let part = |name: &'static str, ready: &Arc<AtomicBool>| {
+            let mut registry = Registry::default();
+            registry.register(name, "A test", Counter::<u64>::default());
+            let ready = ready.clone();
+            let check = move || if ready.load(Ordering::SeqCst) { Ok(()) } else { Err("not yet".to_owned()) };
+            Admin::new(Arc::new(Mutex::new(registry)), check, move || serde_json::json!({ "is": name }))
+        };
+        let ready = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false))];
+        let admin = Admin::joined([("broker", part("one", &ready[0])), ("sidecar", part("two", &ready[1]))]);
+        assert_eq!((admin.ready)(), Err("sidecar: not yet".to_owned()));
+        ready[1].store(true, Ordering::SeqCst);
+        assert_eq!((admin.ready)(), Ok(()));
+        ready[0].store(false, Ordering::SeqCst);
+        assert_eq!((admin.ready)(), Err("broker: not yet".to_owned()));
+        assert_eq!((admin.config)(), serde_json::json!({"broker": {"is": "one"}, "sidecar": {"is": "two"}}));
+        let metrics = encode_metrics(&admin.registries).expect("text");
+        assert!(metrics.contains("one_total 0") && metrics.contains("two_total 0"), "{metrics}");
     }
 
     #[tokio::test]
