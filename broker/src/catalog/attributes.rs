@@ -1,6 +1,6 @@
 //! Attributes of topics: `+key=value` sets, `-key` removes, separated by commas.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use waybill_protocol::remoting::TopicConfig;
 
@@ -16,26 +16,37 @@ pub fn message_type(config: &TopicConfig) -> &str {
     config.attributes.get(MESSAGE_TYPE).map_or("NORMAL", String::as_str)
 }
 
-/// Applies a text of changes to a topic's attributes.
+/// The attributes of a topic after a text of changes. `old` is what it has, `None` for a topic that is being created.
 ///
 /// # Errors
-/// A text that is neither form.
-pub fn apply_attributes(attributes: &mut BTreeMap<String, String>, text: &str) -> Result<(), BrokerError> {
+/// A text of another form, a name that occurs twice, a removal where there is nothing yet.
+pub fn apply_attributes(
+    old: Option<&BTreeMap<String, String>>,
+    text: &str,
+) -> Result<BTreeMap<String, String>, BrokerError> {
+    let mut attributes = old.cloned().unwrap_or_default();
+    let mut seen = BTreeSet::new();
     for change in text.split(',').map(str::trim).filter(|change| !change.is_empty()) {
-        let malformed =
-            || BrokerError::InvalidParameter(format!("attribute {change:?} is neither +key=value nor -key"));
-        match change.split_at_checked(1) {
+        let refuse = |why: &str| BrokerError::InvalidParameter(format!("attribute {change:?} {why}"));
+        let (key, value) = match change.split_at_checked(1) {
             Some(("+", setting)) => {
-                let (key, value) = setting.split_once('=').ok_or_else(malformed)?;
-                attributes.insert(key.trim().to_owned(), value.trim().to_owned());
+                let (key, value) =
+                    setting.split_once('=').ok_or_else(|| refuse("has no value, expected +key=value"))?;
+                (key.trim(), Some(value.trim()))
             }
-            Some(("-", key)) => {
-                attributes.remove(key.trim());
-            }
-            _ => return Err(malformed()),
+            Some(("-", key)) if old.is_some() => (key.trim(), None),
+            Some(("-", _)) => return Err(refuse("cannot be removed from a topic that does not exist yet")),
+            _ => return Err(refuse("is neither +key=value nor -key")),
+        };
+        if !seen.insert(key) {
+            return Err(refuse("is named twice"));
         }
+        match value {
+            Some(value) => attributes.insert(key.to_owned(), value.to_owned()),
+            None => attributes.remove(key),
+        };
     }
-    Ok(())
+    Ok(attributes)
 }
 
 /// Checks that every attribute is known and has a value it can have.
@@ -45,6 +56,8 @@ pub(super) fn check(attributes: &BTreeMap<String, String>) -> Result<(), BrokerE
             MESSAGE_TYPE => &MESSAGE_TYPES,
             "queue.type" => &["SimpleCQ"],
             "cleanup.policy" => &["DELETE"],
+            // Hours; retention is the same for all topics, which -1 stands for.
+            "reserve.time" => &["-1"],
             other => return Err(BrokerError::InvalidParameter(format!("attribute {other:?} is not known"))),
         };
         if !allowed.contains(&value.as_str()) {
@@ -61,23 +74,57 @@ pub(super) fn check(attributes: &BTreeMap<String, String>) -> Result<(), BrokerE
 mod tests {
     use super::*;
 
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
     #[test]
     fn attributes_are_set_and_removed() {
-        let mut attributes = BTreeMap::new();
-        apply_attributes(&mut attributes, "+message.type=FIFO, +queue.type=SimpleCQ").expect("understood");
-        apply_attributes(&mut attributes, "-queue.type").expect("understood");
-        assert_eq!(attributes.into_iter().collect::<Vec<_>>(), [("message.type".to_owned(), "FIFO".to_owned())]);
+        let created = apply_attributes(None, "+message.type=FIFO, +queue.type = SimpleCQ,,").expect("understood");
+        assert_eq!(created, map(&[("message.type", "FIFO"), ("queue.type", "SimpleCQ")]));
+        let changed =
+            apply_attributes(Some(&created), "-queue.type,+message.type=DELAY, -reserve.time").expect("understood");
+        assert_eq!(changed, map(&[("message.type", "DELAY")]));
+        assert_eq!(apply_attributes(Some(&changed), " ").expect("nothing to do"), changed);
     }
 
     #[test]
     fn nonsense_is_refused_by_name() {
-        let mut attributes = BTreeMap::new();
-        for text in ["message.type=FIFO", "+message.type", "é"] {
-            let error = apply_attributes(&mut attributes, text).expect_err("refused");
-            assert!(error.to_string().contains(text), "{error}");
+        for text in ["message.type=FIFO", "+message.type", "é", "+", "-message.type"] {
+            let error = apply_attributes(None, text).expect_err("refused");
+            assert!(error.to_string().contains(&format!("{text:?}")), "{error}");
         }
-        attributes.insert(MESSAGE_TYPE.into(), "SOMETIMES".into());
-        assert!(check(&attributes).expect_err("refused").to_string().contains("SOMETIMES"));
-        assert!(check(&BTreeMap::from([("colour".into(), "red".into())])).is_err());
+        let twice = apply_attributes(Some(&map(&[])), "+a=1,-a").expect_err("refused");
+        assert!(twice.to_string().contains("\"-a\" is named twice"), "{twice}");
+    }
+
+    #[test]
+    fn only_known_attributes_with_possible_values() {
+        for kind in ["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"] {
+            check(&map(&[(MESSAGE_TYPE, kind)])).expect("a message type");
+        }
+        check(&map(&[("queue.type", "SimpleCQ"), ("cleanup.policy", "DELETE"), ("reserve.time", "-1")]))
+            .expect("the defaults");
+        for (key, value) in [
+            (MESSAGE_TYPE, "SOMETIMES"),
+            (MESSAGE_TYPE, "fifo"),
+            (MESSAGE_TYPE, ""),
+            ("queue.type", "BatchCQ"),
+            ("cleanup.policy", "COMPACTION"),
+            ("reserve.time", "72"),
+            ("colour", "red"),
+            ("", "x"),
+        ] {
+            let error = check(&map(&[(key, value)])).expect_err("refused");
+            assert!(error.to_string().contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_topic_without_a_message_type_is_normal() {
+        let mut config = TopicConfig::default();
+        assert_eq!(message_type(&config), "NORMAL");
+        config.attributes = map(&[(MESSAGE_TYPE, "FIFO")]);
+        assert_eq!(message_type(&config), "FIFO");
     }
 }

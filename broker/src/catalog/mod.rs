@@ -7,12 +7,17 @@
 //! Keyspace Meta. Key: `next-id`. Value: u32 big-endian, the next number to give.
 
 mod attributes;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use waybill_protocol::names::DLQ_PREFIX;
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
 pub use attributes::{MESSAGE_TYPE, apply_attributes, message_type};
@@ -23,6 +28,12 @@ use crate::store::{Batch, Keyspace, Store};
 const NEXT_ID: &[u8] = b"next-id";
 /// Read or write queues of one topic.
 pub const QUEUES_MAX: i32 = 1024;
+/// Topics of a broker, dead-letter topics not counted before they are there.
+pub const TOPICS_MAX: usize = 100_000;
+/// Consumer groups of a broker.
+pub const GROUPS_MAX: usize = 100_000;
+/// Bytes of a row: of all settings of a topic or group.
+const ROW_BYTES_MAX: usize = 64 * 1024;
 
 /// A topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,7 +60,7 @@ pub struct GroupInfo {
 }
 
 /// All topics and groups.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Catalog {
     topics: RwLock<BTreeMap<String, Arc<TopicInfo>>>,
     groups: RwLock<BTreeMap<String, Arc<GroupInfo>>>,
@@ -63,12 +74,17 @@ pub struct Writer<'a> {
 }
 
 impl Catalog {
+    fn new() -> Self {
+        // 0 stands for no topic and no group.
+        Self { topics: RwLock::default(), groups: RwLock::default(), writer: Mutex::new(1) }
+    }
+
     /// Reads the catalog from the store.
     ///
     /// # Errors
     /// A store that cannot be read, or a row that is not understood.
     pub fn load(store: &Store) -> Result<Self, BrokerError> {
-        let catalog = Self::default();
+        let catalog = Self::new();
         let mut next_id = match store.get(Keyspace::Meta, NEXT_ID)? {
             None => 1,
             Some(value) => u32::from_be_bytes(
@@ -76,12 +92,12 @@ impl Catalog {
             ),
         };
         for (key, value) in store.scan(Keyspace::Topic, &[])? {
-            let info: TopicInfo = parse(&key, &value)?;
+            let info: TopicInfo = parse(&key, &value, |info: &TopicInfo| info.config.topic_name.as_str())?;
             next_id = next_id.max(info.id.saturating_add(1));
             catalog.topics.write().insert(info.config.topic_name.clone(), Arc::new(info));
         }
         for (key, value) in store.scan(Keyspace::Group, &[])? {
-            let info: GroupInfo = parse(&key, &value)?;
+            let info: GroupInfo = parse(&key, &value, |info: &GroupInfo| info.config.group_name.as_str())?;
             next_id = next_id.max(info.id.saturating_add(1));
             catalog.groups.write().insert(info.config.group_name.clone(), Arc::new(info));
         }
@@ -116,69 +132,59 @@ impl Catalog {
 }
 
 impl Writer<'_> {
-    /// Creates a topic or replaces its settings; its rows go into `batch`.
+    /// Creates a topic or replaces its settings; its rows go into `batch`, nothing if it has these settings already.
     ///
     /// # Errors
-    /// Queue counts or permissions out of range, an attribute that is unknown or has a value it cannot have.
+    /// Settings out of range, an attribute that is unknown or has a value it cannot have, too many topics.
     pub fn put_topic(
         &mut self,
         config: TopicConfig,
         now_ms: i64,
         batch: &mut Batch,
     ) -> Result<Arc<TopicInfo>, BrokerError> {
-        for (key, count) in [("readQueueNums", config.read_queue_nums), ("writeQueueNums", config.write_queue_nums)] {
-            if !(1..=QUEUES_MAX).contains(&count) {
-                return Err(BrokerError::InvalidParameter(format!("{key} is {count}, allowed are 1 to {QUEUES_MAX}")));
+        validate::topic(&config)?;
+        let info = match self.catalog.topic(&config.topic_name) {
+            Some(old) if old.config == config => return Ok(old),
+            Some(old) => TopicInfo { id: old.id, created_ms: old.created_ms, config },
+            None => {
+                // What uses up its attempts is never lost for want of a topic.
+                if !config.topic_name.starts_with(DLQ_PREFIX) {
+                    validate::count("topics", self.catalog.topics.read().len(), TOPICS_MAX)?;
+                }
+                TopicInfo { id: self.free_id()?, created_ms: now_ms, config }
             }
-        }
-        if config.perm & !0b1111 != 0 {
-            return Err(BrokerError::InvalidParameter(format!(
-                "perm is {}, allowed are sums of 8, 4 (read), 2 (write) and 1",
-                config.perm
-            )));
-        }
-        attributes::check(&config.attributes)?;
-        let old = self.catalog.topic(&config.topic_name);
-        if old.as_ref().is_some_and(|old| old.config == config) {
-            return old.ok_or_else(|| BrokerError::Internal("a topic vanished".into()));
-        }
-        let (id, created_ms) = match old {
-            Some(old) => (old.id, old.created_ms),
-            None => (self.take_id(batch), now_ms),
         };
-        let info = Arc::new(TopicInfo { id, created_ms, config });
-        batch.put(Keyspace::Topic, info.config.topic_name.as_bytes(), &to_json(info.as_ref())?);
+        let row = to_row(&info)?;
+        self.take_id(info.id, batch);
+        batch.put(Keyspace::Topic, info.config.topic_name.as_bytes(), &row);
+        let info = Arc::new(info);
         self.catalog.topics.write().insert(info.config.topic_name.clone(), Arc::clone(&info));
         Ok(info)
     }
 
-    /// Creates a group or replaces its settings; its rows go into `batch`.
+    /// Creates a group or replaces its settings; its rows go into `batch`, nothing if it has these settings already.
     ///
     /// # Errors
-    /// Settings out of range.
+    /// Settings out of range, too many groups.
     pub fn put_group(
         &mut self,
         config: SubscriptionGroupConfig,
         now_ms: i64,
         batch: &mut Batch,
     ) -> Result<Arc<GroupInfo>, BrokerError> {
-        let within = |key: &str, value: i32, low: i32, high: i32| match (low..=high).contains(&value) {
-            true => Ok(()),
-            false => Err(BrokerError::InvalidParameter(format!("{key} is {value}, allowed are {low} to {high}"))),
+        validate::group(&config)?;
+        let info = match self.catalog.group(&config.group_name) {
+            Some(old) if old.config == config => return Ok(old),
+            Some(old) => GroupInfo { id: old.id, created_ms: old.created_ms, config },
+            None => {
+                validate::count("consumer groups", self.catalog.groups.read().len(), GROUPS_MAX)?;
+                GroupInfo { id: self.free_id()?, created_ms: now_ms, config }
+            }
         };
-        within("retryMaxTimes", config.retry_max_times, 0, 10_000)?;
-        within("consumeTimeoutMinute", config.consume_timeout_minute, 1, 10_080)?;
-        within("retryQueueNums", config.retry_queue_nums, 0, QUEUES_MAX)?;
-        let old = self.catalog.group(&config.group_name);
-        if old.as_ref().is_some_and(|old| old.config == config) {
-            return old.ok_or_else(|| BrokerError::Internal("a group vanished".into()));
-        }
-        let (id, created_ms) = match old {
-            Some(old) => (old.id, old.created_ms),
-            None => (self.take_id(batch), now_ms),
-        };
-        let info = Arc::new(GroupInfo { id, created_ms, config });
-        batch.put(Keyspace::Group, info.config.group_name.as_bytes(), &to_json(info.as_ref())?);
+        let row = to_row(&info)?;
+        self.take_id(info.id, batch);
+        batch.put(Keyspace::Group, info.config.group_name.as_bytes(), &row);
+        let info = Arc::new(info);
         self.catalog.groups.write().insert(info.config.group_name.clone(), Arc::clone(&info));
         Ok(info)
     }
@@ -197,20 +203,38 @@ impl Writer<'_> {
         Some(info)
     }
 
-    fn take_id(&mut self, batch: &mut Batch) -> u32 {
-        let id = *self.next_id;
-        *self.next_id = id.saturating_add(1);
-        batch.put(Keyspace::Meta, NEXT_ID, &self.next_id.to_be_bytes());
-        id
+    fn free_id(&self) -> Result<u32, BrokerError> {
+        match *self.next_id {
+            u32::MAX => Err(BrokerError::Internal("all numbers for topics and groups are used up".into())),
+            id => Ok(id),
+        }
+    }
+
+    /// Notes in the same batch that a number is used, so that it is not given out again after a deletion.
+    fn take_id(&mut self, id: u32, batch: &mut Batch) {
+        if id == *self.next_id {
+            *self.next_id += 1;
+            batch.put(Keyspace::Meta, NEXT_ID, &self.next_id.to_be_bytes());
+        }
     }
 }
 
-fn to_json(info: &impl Serialize) -> Result<Vec<u8>, BrokerError> {
-    serde_json::to_vec(info).map_err(|error| BrokerError::Internal(error.to_string()))
+fn to_row(info: &impl Serialize) -> Result<Vec<u8>, BrokerError> {
+    let row = serde_json::to_vec(info).map_err(|error| BrokerError::Internal(error.to_string()))?;
+    if row.len() > ROW_BYTES_MAX {
+        let size = row.len();
+        return Err(BrokerError::InvalidParameter(format!("the settings have {size} bytes, limit {ROW_BYTES_MAX}")));
+    }
+    Ok(row)
 }
 
-fn parse<T: for<'de> Deserialize<'de>>(key: &[u8], value: &[u8]) -> Result<T, BrokerError> {
-    serde_json::from_slice(value).map_err(|error| {
-        BrokerError::Internal(format!("the row of {:?} is not understood: {error}", String::from_utf8_lossy(key)))
-    })
+fn parse<T: DeserializeOwned>(key: &[u8], value: &[u8], name: impl Fn(&T) -> &str) -> Result<T, BrokerError> {
+    let damaged = |why: String| {
+        BrokerError::Internal(format!("the row of {:?} is not understood: {why}", String::from_utf8_lossy(key)))
+    };
+    let info = serde_json::from_slice(value).map_err(|error| damaged(error.to_string()))?;
+    match name(&info) {
+        name if name.as_bytes() == key => Ok(info),
+        other => Err(damaged(format!("it is about {other:?}"))),
+    }
 }

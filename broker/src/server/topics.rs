@@ -13,9 +13,9 @@ use crate::error::BrokerError;
 pub(super) async fn create(broker: &Broker, command: &Command) -> Answer {
     let header: CreateTopicRequestHeader = command.header()?;
     let core = broker.core();
-    let mut attributes =
-        core.catalog().topic(&header.topic).map(|topic| topic.config.attributes.clone()).unwrap_or_default();
-    apply_attributes(&mut attributes, header.attributes.as_deref().unwrap_or_default())?;
+    let old = core.catalog().topic(&header.topic);
+    let changes = header.attributes.as_deref().unwrap_or_default();
+    let attributes = apply_attributes(old.as_ref().map(|old| &old.config.attributes), changes)?;
     core.put_topic(TopicConfig {
         topic_name: header.topic,
         read_queue_nums: header.read_queue_nums,
