@@ -66,13 +66,21 @@ impl Admin {
         Self {
             registries,
             ready: Arc::new(move || {
-                all.iter().try_for_each(|(name, part)| (part.ready)().map_err(|reason| format!("{name}: {reason}")))
+                all.iter().try_for_each(|(name, part)| part.ready().map_err(|reason| format!("{name}: {reason}")))
             }),
             config: Arc::new(move || {
                 let views = of.iter().map(|(name, part)| ((*name).to_owned(), (part.config)()));
                 serde_json::Value::Object(views.collect())
             }),
         }
+    }
+
+    /// Whether the process can serve, as `/readyz` says it.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
+    pub fn ready(&self) -> Result<(), String> {
+        (self.ready)()
     }
 
     /// Serves HTTP/1 until `stop`; answers under way get a second to end.
@@ -93,7 +101,7 @@ impl Admin {
 }
 
 async fn readyz(State(admin): State<Admin>) -> Response {
-    match (admin.ready)() {
+    match admin.ready() {
         Ok(()) => "ready\n".into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {reason}\n")).into_response(),
     }
@@ -153,11 +161,11 @@ mod tests {
         };
         let ready = [Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false))];
         let admin = Admin::joined([("broker", part("one", &ready[0])), ("sidecar", part("two", &ready[1]))]);
-        assert_eq!((admin.ready)(), Err("sidecar: not yet".to_owned()));
+        assert_eq!(admin.ready(), Err("sidecar: not yet".to_owned()));
         ready[1].store(true, Ordering::SeqCst);
-        assert_eq!((admin.ready)(), Ok(()));
+        assert_eq!(admin.ready(), Ok(()));
         ready[0].store(false, Ordering::SeqCst);
-        assert_eq!((admin.ready)(), Err("broker: not yet".to_owned()));
+        assert_eq!(admin.ready(), Err("broker: not yet".to_owned()));
         assert_eq!((admin.config)(), serde_json::json!({"broker": {"is": "one"}, "sidecar": {"is": "two"}}));
         let metrics = encode_metrics(&admin.registries).expect("text");
         assert!(metrics.contains("one_total 0") && metrics.contains("two_total 0"), "{metrics}");

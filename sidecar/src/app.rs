@@ -53,7 +53,8 @@ pub enum Ended {
     CutShort,
 }
 
-/// A sidecar that is ready to run. Generic over how it reaches its brokers, so that tests and `waybill standalone` run the real thing.
+/// A sidecar that is ready to run. Generic over how it reaches its brokers, so that tests and `waybill standalone` run
+/// the real thing.
 pub struct App {
     config: Arc<Live<Config>>,
     started_with: Arc<Config>,
@@ -89,8 +90,7 @@ impl App {
         let (calls_stop, rest_stop) = (CancellationToken::new(), CancellationToken::new());
         let tls = tls(&started_with)?;
         let backend_metrics = BackendMetrics::default();
-        let messages =
-            MessageService::new(transport, Arc::clone(&config), Arc::clone(&clock), backend_metrics.clone());
+        let messages = MessageService::new(transport, Arc::clone(&config), Arc::clone(&clock), backend_metrics.clone());
         let receipts = Receipts::start(policy(&started_with), Arc::new(messages.clone()), rest_stop.clone());
         let sessions = Sessions::new(receipts.clone(), Arc::clone(&config), Arc::clone(&clock));
         let grpc_metrics = grpc::Metrics::default();
@@ -144,17 +144,19 @@ impl App {
         self.admin_address
     }
 
-    /// Serves until `stop`, then drains: accepts nothing new, answers long polls, finishes calls, settles what clients hold, within
-    /// `grpcShutdownTimeSeconds`.
+    /// What the admin port shows, for a process that serves it together with others.
+    #[must_use]
+    pub fn admin(&self) -> Admin {
+        let (started_with, config) = (Arc::clone(&self.started_with), Arc::clone(&self.config));
+        admin(Arc::clone(&self.registry), self.readiness.clone(), started_with, config)
+    }
+
+    /// Serves until `stop`, then drains: accepts nothing new, answers long polls, finishes calls, settles what clients
+    /// hold, within `grpcShutdownTimeSeconds`.
     pub async fn run(self, stop: CancellationToken) -> Ended {
         let Self { config, started_with, listeners, receipts, served, readiness, calls_stop, rest_stop, .. } = self;
-        let connections = incoming(
-            listeners.grpc,
-            self.tls.clone(),
-            limits(&started_with),
-            self.serve_metrics,
-            calls_stop.clone(),
-        );
+        let connections =
+            incoming(listeners.grpc, self.tls.clone(), limits(&started_with), self.serve_metrics, calls_stop.clone());
         let mut background = tokio::task::JoinSet::new();
         background.spawn(Arc::clone(&config).watch(rest_stop.clone()));
         background.spawn(report_changes(Arc::clone(&started_with), Arc::clone(&config), rest_stop.clone()));
