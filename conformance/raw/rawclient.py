@@ -139,8 +139,9 @@ class RawClient:
             found += self.receive(group, topic, **more)[1]
         return found
 
-    def ack(self, group, topic, *handles):
-        entries = [s.AckMessageEntry(message_id=f"id{i}", receipt_handle=h) for i, h in enumerate(handles)]
+    def ack(self, group, topic, *handles, ids=None):
+        """ids: the message ids beside the handles; made-up ones when None."""
+        entries = [s.AckMessageEntry(message_id=ids[i] if ids else f"id{i}", receipt_handle=h) for i, h in enumerate(handles)]
         return self.call("AckMessage", s.AckMessageRequest(group=self.resource(group), topic=self.resource(topic), entries=entries))
 
     def change(self, group, topic, handle, invisible_s, message_id="id"):
