@@ -15,7 +15,7 @@ LATE_S = 20
 # How long a client may take to open its settings stream, seconds (see Test.receive).
 SETTLE_S = 8
 # A client that is still starting after this is taken to wait for ever.
-START_S = 15
+START_S = 30
 
 CHECKS = {}
 # Sends in flight at once: Apache's broker turns away a burst of 200 when it flushes synchronously.
