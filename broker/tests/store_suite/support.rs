@@ -127,12 +127,29 @@ pub(crate) fn open_on(dir: &Path, disk: &Arc<TestDisk>) -> Store {
 }
 
 /// One change, as the model knows it.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) enum Change {
     Put(Keyspace, Vec<u8>, Vec<u8>),
     Delete(Keyspace, Vec<u8>),
     /// Appends with the queue's next offset, after leaving out this many.
-    Append { queue: QueueKey, skip: u64, meta: EntryMeta, payload: Vec<u8> },
+    Append {
+        queue: QueueKey,
+        skip: u64,
+        meta: EntryMeta,
+        payload: Vec<u8>,
+    },
+}
+
+impl std::fmt::Debug for Change {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Put(keyspace, key, value) => write!(f, "put {keyspace:?} {key:?} {} bytes", value.len()),
+            Self::Delete(keyspace, key) => write!(f, "delete {keyspace:?} {key:?}"),
+            Self::Append { queue, skip, payload, .. } => {
+                write!(f, "append {}/{} skip {skip} {} bytes", queue.topic, queue.queue, payload.len())
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,9 +209,10 @@ impl Model {
             let expected: Vec<_> = self.keys.iter().filter(|((in_keyspace, _), _)| *in_keyspace == keyspace).collect();
             let found = store.scan(keyspace, b"").unwrap();
             assert!(
-                found.iter().map(|(key, value)| (&key[..], &value[..])).eq(expected
+                found
                     .iter()
-                    .map(|((_, key), value)| (&key[..], &value[..]))),
+                    .map(|(key, value)| (&key[..], &value[..]))
+                    .eq(expected.iter().map(|((_, key), value)| (&key[..], &value[..]))),
                 "{keyspace:?}: {found:?} instead of {expected:?}"
             );
             for ((_, key), value) in expected {
@@ -207,7 +225,8 @@ impl Model {
     }
 
     fn check_queue(&self, store: &Store, queue: QueueKey, messages: &[Message], harmed: &std::ops::Range<u64>) {
-        let bounds = messages.first().zip(messages.last()).map_or((0, 0), |(first, last)| (first.offset, last.offset + 1));
+        let bounds =
+            messages.first().zip(messages.last()).map_or((0, 0), |(first, last)| (first.offset, last.offset + 1));
         assert_eq!(store.bounds(queue), bounds);
         let entries = store.entries(queue, 0, usize::MAX).unwrap();
         assert_eq!(entries.len(), messages.len());
@@ -275,15 +294,21 @@ pub(crate) fn edit(dir: &Path, position: u64, change: impl FnOnce(&mut [u8])) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Cuts the log off at a position.
-pub(crate) fn cut(dir: &Path, position: u64) {
+/// Cuts the log off at a position; answers which of the records that end at `ends` are whole nevertheless. Zeros that are missing are
+/// no loss.
+pub(crate) fn cut(dir: &Path, position: u64, ends: &[u64]) -> usize {
     let (path, at) = locate(dir, position);
+    let bytes = fs::read(&path).unwrap();
+    let written = bytes[..at].iter().chain(bytes[at..].iter().take_while(|byte| **byte == 0)).count();
+    let whole = position - at as u64 + written as u64;
     for (base, later) in log_files(dir) {
         if base > position {
             fs::remove_file(later).unwrap();
         }
     }
     File::options().write(true).open(path).unwrap().set_len(at as u64).unwrap();
+    let whole = ends.iter().rposition(|end| *end <= whole).unwrap();
+    whole.min(ends.iter().rposition(|end| *end <= position).unwrap() + 1)
 }
 
 /// The names, sizes and contents of all log files.

@@ -159,32 +159,8 @@ impl Rig {
         self.call(Command::request(request::POP_MESSAGE).with_header(&header)).await
     }
 
-    /// Builds handles from the answer as the Java client does: by the index of a message's offset among its queue's.
     pub fn got(&self, answer: &Command) -> Vec<Got> {
-        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
-        let header: PopMessageResponseHeader = answer.header().unwrap();
-        let offsets = decode_msg_offsets(header.msg_offset_info.as_deref().unwrap_or("")).unwrap();
-        StoredMessage::decode_all(answer.body.clone())
-            .unwrap()
-            .into_iter()
-            .map(|message| {
-                let queue =
-                    offsets.iter().find(|entry| entry.queue_id == message.queue_id).expect("its queue is listed");
-                assert!(queue.offsets.contains(&message.queue_offset), "{queue:?} {}", message.queue_offset);
-                let handle = ReceiptHandle {
-                    start_offset: queue.offsets[0],
-                    pop_time: header.pop_time,
-                    invisible_time: header.invisible_time,
-                    revive_queue_id: header.revive_qid,
-                    topic_type: TopicType::Normal,
-                    broker_name: "broker-a".into(),
-                    queue_id: message.queue_id,
-                    offset: message.queue_offset,
-                    commit_log_offset: Some(message.physical_offset),
-                };
-                Got { handle, message }
-            })
-            .collect()
+        got(answer)
     }
 
     pub async fn ack(&self, group: &str, topic: &str, handle: &ReceiptHandle) -> i32 {
@@ -237,4 +213,32 @@ impl Rig {
             ids.extend(got.iter().map(Got::id));
         }
     }
+}
+
+/// Builds handles from the answer as the Java client does: by the index of a message's offset among its queue's.
+pub fn got(answer: &Command) -> Vec<Got> {
+    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    let header: PopMessageResponseHeader = answer.header().unwrap();
+    let offsets = decode_msg_offsets(header.msg_offset_info.as_deref().unwrap_or("")).unwrap();
+    StoredMessage::decode_all(answer.body.clone())
+        .unwrap()
+        .into_iter()
+        .map(|message| {
+            let queue =
+                offsets.iter().find(|entry| entry.queue_id == message.queue_id).expect("its queue is listed");
+            assert!(queue.offsets.contains(&message.queue_offset), "{queue:?} {}", message.queue_offset);
+            let handle = ReceiptHandle {
+                start_offset: queue.offsets[0],
+                pop_time: header.pop_time,
+                invisible_time: header.invisible_time,
+                revive_queue_id: header.revive_qid,
+                topic_type: TopicType::Normal,
+                broker_name: "broker-a".into(),
+                queue_id: message.queue_id,
+                offset: message.queue_offset,
+                commit_log_offset: Some(message.physical_offset),
+            };
+            Got { handle, message }
+        })
+        .collect()
 }

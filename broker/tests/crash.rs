@@ -1,0 +1,175 @@
+//! kill -9 under load, many times: what was answered OK is there, what was acknowledged does not return.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+mod support;
+#[path = "support/process.rs"]
+mod process;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use process::{BrokerProcess, Client};
+use support::{Got, Rig};
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, SubscriptionGroupConfig};
+
+const CYCLES: u32 = 200;
+/// Short, so that messages of a dead consumer are back within a few cycles.
+const INVISIBLE_MS: i64 = 1_000;
+
+#[derive(Default)]
+struct Ledger {
+    sent: HashSet<String>,
+    /// An ack for it was sent; whether it counts is only known if it was answered.
+    maybe_acked: HashSet<String>,
+    acked: HashSet<String>,
+    returned: Vec<String>,
+    deliveries: u64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = Arc::new(Mutex::new(Ledger::default()));
+    let mut slowest = Duration::ZERO;
+    for cycle in 0..CYCLES {
+        let broker = BrokerProcess::start(dir.path(), &[]);
+        slowest = slowest.max(broker.startup);
+        let client = Client::connect(broker.address).await;
+        if cycle == 0 {
+            prepare(&client).await;
+        }
+        let load: Vec<_> = (0..8)
+            .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&ledger))))
+            .chain((0..4).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&ledger)))))
+            .collect();
+        // Another moment in each cycle, from the very start of the load to its middle.
+        tokio::time::sleep(Duration::from_millis(5 + u64::from(cycle * 7 % 60))).await;
+        broker.kill();
+        for task in load {
+            task.await.unwrap();
+        }
+        let seen = ledger.lock();
+        assert!(seen.returned.is_empty(), "acknowledged and delivered again in cycle {cycle}: {:?}", seen.returned);
+    }
+    let broker = BrokerProcess::start(dir.path(), &[]);
+    let client = Client::connect(broker.address).await;
+    drain(&client, &ledger).await;
+    let seen = ledger.lock();
+    assert!(seen.returned.is_empty(), "acknowledged and delivered again: {:?}", seen.returned);
+    let lost: Vec<_> = seen.sent.difference(&seen.acked).collect();
+    assert!(lost.is_empty(), "{} of {} messages answered OK are gone: {lost:?}", lost.len(), seen.sent.len());
+    assert!(seen.sent.len() > CYCLES as usize, "the load was no load: {} messages", seen.sent.len());
+    println!(
+        "{CYCLES} cycles of kill -9: {} sends and {} acks answered OK, {} deliveries, slowest start {} ms",
+        seen.sent.len(),
+        seen.acked.len(),
+        seen.deliveries,
+        slowest.as_millis()
+    );
+    assert!(slowest < Duration::from_secs(2), "a start took {slowest:?}");
+    let (status, _) = broker.terminate();
+    assert!(status.success(), "{status}");
+}
+
+async fn prepare(client: &Client) {
+    let topic = CreateTopicRequestHeader {
+        topic: "t".into(),
+        default_topic: "TBW102".into(),
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG".into(),
+        ..Default::default()
+    };
+    let group = SubscriptionGroupConfig { group_name: "g".into(), retry_max_times: 10_000, ..Default::default() };
+    for command in [
+        Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),
+        Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()),
+    ] {
+        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
+    }
+}
+
+async fn send_without_end(client: Client, name: String, ledger: Arc<Mutex<Ledger>>) {
+    for n in 0.. {
+        let id = format!("{name}-{n}");
+        let Some(answer) = client.call(Rig::send_command("t", &id, None, &id)).await else { return };
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        ledger.lock().sent.insert(id);
+    }
+}
+
+async fn consume_without_end(client: Client, ledger: Arc<Mutex<Ledger>>) {
+    while let Some(got) = pop(&client, &ledger).await {
+        for (n, got) in got.iter().enumerate() {
+            // Some are left alone, to be delivered again.
+            if n % 4 != 3 && ack(&client, got, &ledger).await.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+async fn pop(client: &Client, ledger: &Mutex<Ledger>) -> Option<Vec<Got>> {
+    let header = waybill_protocol::remoting::PopMessageRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: -1,
+        max_msg_nums: 16,
+        invisible_time: INVISIBLE_MS,
+        poll_time: 200,
+        init_mode: 0,
+        ..Default::default()
+    };
+    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
+    if answer.code == response::POLLING_TIMEOUT {
+        return Some(Vec::new());
+    }
+    let got = support::got(&answer);
+    let mut seen = ledger.lock();
+    for message in &got {
+        seen.deliveries += 1;
+        if seen.acked.contains(&message.id()) {
+            let id = message.id();
+            seen.returned.push(id);
+        }
+    }
+    Some(got)
+}
+
+async fn ack(client: &Client, got: &Got, ledger: &Mutex<Ledger>) -> Option<()> {
+    let header = AckMessageRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: got.handle.queue_id,
+        extra_info: got.handle.to_string(),
+        offset: got.handle.offset,
+    };
+    ledger.lock().maybe_acked.insert(got.id());
+    let answer = client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?;
+    match answer.code {
+        response::SUCCESS => drop(ledger.lock().acked.insert(got.id())),
+        // It was delivered to another task of this test since.
+        response::NO_MESSAGE => {}
+        code => panic!("{code} {:?}", answer.remark),
+    }
+    Some(())
+}
+
+/// Takes everything that is left. A message whose ack was sent but not answered may be either there or done.
+async fn drain(client: &Client, ledger: &Mutex<Ledger>) {
+    let mut last_seen = Instant::now();
+    while last_seen.elapsed() < Duration::from_millis(2 * INVISIBLE_MS.unsigned_abs()) {
+        for got in pop(client, ledger).await.expect("an answer") {
+            last_seen = Instant::now();
+            ack(client, &got, ledger).await.expect("an answer");
+        }
+    }
+    let mut seen = ledger.lock();
+    let unanswered: Vec<String> = seen.maybe_acked.difference(&seen.acked).cloned().collect();
+    // Sent, not answered, and not there any more: it took effect.
+    seen.acked.extend(unanswered);
+}
