@@ -133,16 +133,21 @@ impl Receipts {
     }
 
     async fn resolve(&self, holder: Holder<'_>, client_handle: ReceiptHandle, intent: Intent) -> Ticket {
-        let Some((begun, settled)) = self.shared.begin(holder, &client_handle, intent) else {
+        let Some((mut begun, mut wait)) = self.shared.begin(holder, &client_handle, intent) else {
             return Ticket::of_unknown(client_handle);
         };
+        let id = begun.id;
         // Made before waiting: if the call is cancelled, the ticket's end gives the handle free.
-        let mut ticket = Ticket::new(self.shared.clone(), begun.id, begun.handle);
-        if let Some(settled) = settled
-            && let Ok(newest) = settled.await
-        {
-            ticket.handle = newest;
+        let mut ticket = Ticket::waiting(self.shared.clone(), begun.clone());
+        while let Some(turn) = wait {
+            ticket.handle = turn.await.unwrap_or(begun.handle);
+            let Some(again) = self.shared.resume(id, intent) else {
+                ticket.release();
+                return ticket;
+            };
+            (begun, wait) = again;
         }
+        ticket.enter(intent, begun.handle);
         ticket
     }
 }

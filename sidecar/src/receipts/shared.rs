@@ -25,6 +25,29 @@ struct State {
     asleep_until: i64,
 }
 
+/// Brings the newest handle when it is worth trying again; nothing if there is no need to wait.
+pub(super) type Wait = Option<oneshot::Receiver<ReceiptHandle>>;
+
+impl State {
+    fn await_turn(&mut self, begun: Begun) -> (Begun, Wait) {
+        let wait = begun.wait.then(|| {
+            let (sender, receiver) = oneshot::channel();
+            self.waiters.entry(begun.id).or_default().push(sender);
+            receiver
+        });
+        (begun, wait)
+    }
+
+    /// Without a handle the senders are dropped, which ends the waiting as well.
+    fn wake_waiters(&mut self, id: Id, newest: Option<&ReceiptHandle>) {
+        for waiter in self.waiters.remove(&id).unwrap_or_default() {
+            if let Some(newest) = newest {
+                let _ = waiter.send(newest.clone());
+            }
+        }
+    }
+}
+
 pub(super) struct Shared {
     state: Mutex<State>,
     started: Instant,
@@ -80,21 +103,30 @@ impl Shared {
         self.progress.notify_waiters();
     }
 
-    /// Begins an ack or a change. If it has to wait, the second part brings the handle to use.
-    pub(super) fn begin(
-        &self,
-        holder: Holder<'_>,
-        handle: &ReceiptHandle,
-        intent: Intent,
-    ) -> Option<(Begun, Option<oneshot::Receiver<ReceiptHandle>>)> {
+    /// Begins an ack or a change. If it has to wait, the second part tells when to try again, and the newest handle then.
+    pub(super) fn begin(&self, holder: Holder<'_>, handle: &ReceiptHandle, intent: Intent) -> Option<(Begun, Wait)> {
         let mut state = self.state.lock();
         let begun = state.core.begin(holder, Find::Handle(handle), intent)?;
-        let settled = begun.wait.then(|| {
-            let (sender, receiver) = oneshot::channel();
-            state.waiters.entry(begun.id).or_default().push(sender);
-            receiver
-        });
-        Some((begun, settled))
+        Some(state.await_turn(begun))
+    }
+
+    /// Tries again. `None` if the message is not held any more.
+    pub(super) fn resume(&self, id: Id, intent: Intent) -> Option<(Begun, Wait)> {
+        let mut state = self.state.lock();
+        let begun = state.core.resume(id, intent)?;
+        Some(state.await_turn(begun))
+    }
+
+    /// Tells the core that an ack or a change has ended, and those who waited for it.
+    pub(super) fn end(&self, id: Id, event: impl FnOnce(&mut Core, i64)) {
+        let mut state = self.state.lock();
+        let now = self.now();
+        event(&mut state.core, now);
+        if !state.waiters.is_empty() {
+            let newest = state.core.newest_of(id);
+            state.wake_waiters(id, newest.as_ref());
+        }
+        self.rouse(&mut state, now);
     }
 
     /// The next request to be sent. Without one, the second part says when to look again.
@@ -123,12 +155,7 @@ impl Shared {
         let now = self.now();
         for (item, invisible_ms, result) in results {
             let newest = state.core.settle(now, item.flight, item.purpose, (sent_at, invisible_ms), result);
-            // Without a handle the senders are dropped, which ends the waiting as well.
-            for waiter in state.waiters.remove(&item.flight.id).unwrap_or_default() {
-                if let Some(newest) = &newest {
-                    let _ = waiter.send(newest.clone());
-                }
-            }
+            state.wake_waiters(item.flight.id, newest.as_ref());
         }
         self.rouse(&mut state, now);
     }

@@ -76,7 +76,7 @@ pub(super) struct Entry {
     pub(super) owner: u32,
     pub(super) queue_id: i32,
     revive_queue_id: i32,
-    pub(super) reconsume_times: i32,
+    pub(super) reconsume_times: i16,
     /// Tells this entry from earlier ones of the same slot.
     pub(super) generation: u32,
     /// Tells the request under way from earlier ones.
@@ -84,10 +84,14 @@ pub(super) struct Entry {
     /// Neighbours in the owner's list; `next` also chains free slots.
     pub(super) prev: u32,
     pub(super) next: u32,
-    /// Acks and changes under way.
+    /// Acks and changes that have begun, those that wait included.
     pub(super) operations: u16,
-    /// Failures in a row.
-    pub(super) retries: u16,
+    /// Acks on their way to the broker.
+    pub(super) finishing: u16,
+    /// A change is on its way to the broker.
+    pub(super) changing: bool,
+    /// Failures in a row, 255 for more.
+    pub(super) retries: u8,
     /// Renewals so far.
     pub(super) renewals: u8,
     pub(super) mode: Mode,
@@ -122,6 +126,8 @@ impl Entry {
             prev: NONE,
             next: NONE,
             operations: 0,
+            finishing: 0,
+            changing: false,
             retries: 0,
             renewals: 0,
             mode,

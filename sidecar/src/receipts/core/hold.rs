@@ -63,7 +63,7 @@ impl Core {
         let target = self.target(holder, &item.handle);
         let mut entry = Entry::new(now, owner, target, &item.handle, mode_of(kind, item));
         entry.message = self.message_hash(&item.message_id);
-        entry.reconsume_times = item.reconsume_times;
+        entry.reconsume_times = i16::try_from(item.reconsume_times).unwrap_or(i16::MAX);
         if returned {
             entry.duty = Duty::Return;
             entry.undelivered = true;

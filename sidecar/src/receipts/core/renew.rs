@@ -117,7 +117,7 @@ impl Core {
 
     /// The result for one item of a batch that was sent at `sent_at` asking for `invisible_ms`.
     ///
-    /// Answers the newest handle if acks or changes of this message wait for it.
+    /// Answers the newest handle if acks or changes of this message are under way; those that wait may try again.
     pub fn settle(
         &mut self,
         now: i64,
@@ -134,17 +134,17 @@ impl Core {
             return None;
         };
         self.land(slot);
-        let result = result.and_then(|handle| self.check(slot, handle));
-        match result {
+        let awaited = self.entries.get(slot).is_some_and(|entry| entry.operations > 0);
+        match result.and_then(|handle| self.check(slot, handle)) {
             Ok(handle) => {
                 self.adopt(slot, &handle, sent_at.saturating_add(invisible_ms));
                 self.changed(now, slot, purpose);
-                Some(handle)
+                awaited.then_some(handle)
             }
             Err(error) => {
                 self.counters.count_failed(error);
-                let newest = self.handle_of(slot);
-                self.failed(now, slot, error);
+                let newest = awaited.then(|| self.handle_of(slot)).flatten();
+                self.failed(now, slot, purpose, error);
                 newest
             }
         }
@@ -206,9 +206,13 @@ impl Core {
         self.schedule(now, slot);
     }
 
-    fn failed(&mut self, now: i64, slot: u32, error: ChangeError) {
+    fn failed(&mut self, now: i64, slot: u32, purpose: Purpose, error: ChangeError) {
         let most = self.policy.max_renew_retry_times;
         let Some(entry) = self.entries.get_mut(slot) else { return };
+        // The client left, or came back, meanwhile: what failed is not what is to be done now.
+        if error != ChangeError::Gone && (purpose == Purpose::Return) != (entry.duty == Duty::Return) {
+            return self.schedule(now, slot);
+        }
         entry.retries = entry.retries.saturating_add(1);
         let (duty, retries, left) = (entry.duty, u32::from(entry.retries), entry.deadline.saturating_sub(now));
         match (error, duty) {
@@ -230,10 +234,11 @@ impl Core {
         self.schedule(now, slot);
     }
 
-    /// Rounded down, so that what failed together is tried again together.
+    /// Not after the lease, and rounded down, so that what failed together is tried again together.
     fn retry_at(&mut self, now: i64, slot: u32, at: i64) {
-        let at = round_down(at).max(now.saturating_add(1));
-        if self.entries.get(slot).is_some_and(|entry| entry.operations == 0) {
+        let Some(entry) = self.entries.get(slot) else { return };
+        let at = round_down(at).max(now.saturating_add(1)).min(entry.deadline);
+        if entry.operations == 0 {
             self.wait_until(slot, at);
         }
     }
@@ -327,7 +332,7 @@ impl Core {
         let (purpose, ask) = if duty == Duty::Return {
             (Purpose::Return, Ask::For(self.policy.clear_invisible_ms.max(0)))
         } else if now.saturating_sub(entry.held_since) >= self.policy.renew_max_time_ms {
-            (Purpose::LetGo, Ask::Backoff(entry.reconsume_times))
+            (Purpose::LetGo, Ask::Backoff(entry.reconsume_times.into()))
         } else {
             let steps = &self.policy.renew_steps_ms;
             let step = steps.get(usize::from(entry.renewals)).or(steps.last());

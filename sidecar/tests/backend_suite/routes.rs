@@ -1,0 +1,179 @@
+//! Where topics are looked for, and what is remembered.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use tokio::time::advance;
+use waybill_protocol::remoting::{
+    Command, JsonBody,
+    codes::{request, response},
+};
+use waybill_sidecar::{
+    backend::{BackendError, SendRequest, TransportError},
+    config::Config,
+    route::{TopicRoute, WriteQueue},
+};
+
+use crate::{
+    scripted::{Answer, Scripted, lease, ok, refuse, route, route_of, service, two_brokers},
+    service::send_request,
+};
+
+fn sources(config: &mut Config) {
+    config.namesrv_addr = "a:1;b:1;c:1".into();
+}
+
+#[tokio::test]
+async fn every_source_is_asked_and_the_answers_are_merged() {
+    let transport = Scripted::new(|address, _| match address {
+        "a:1" => Ok(ok().with_body(route_of("broker-2", 2, 6).to_json())),
+        "b:1" => Ok(ok().with_body(route_of("broker-1", 1, 4).to_json())),
+        _ => refuse(response::TOPIC_NOT_EXIST, ""),
+    });
+    let route = service(transport.clone(), sources).service.route("T").await.expect("a route");
+    assert_eq!(route.broker_names(), ["broker-1", "broker-2"]);
+    let queue = |queue_id| WriteQueue { broker_name: "broker-2".into(), queue_id };
+    assert_eq!(route.write_queues(), [queue(0), queue(1)], "broker-1 is only readable");
+    assert_eq!(route.readable_brokers(), ["broker-1", "broker-2"]);
+    let asked = transport.asked(request::GET_ROUTEINFO_BY_TOPIC);
+    assert_eq!(asked.len(), 3);
+    for (_, command) in asked {
+        assert_eq!((command.ext.get("topic"), command.ext.get("acceptStandardJsonOnly")), (Some("T"), Some("true")));
+    }
+}
+
+#[test]
+fn the_same_broker_from_two_sources_is_one_broker() {
+    let first = route_of("broker", 4, 6);
+    let mut second = route_of("broker", 8, 4);
+    for broker in &mut second.broker_datas {
+        broker.broker_addrs = [(0, "other:1".to_owned()), (1, "replica:1".to_owned())].into();
+    }
+    let merged = TopicRoute::merge([first, second]);
+    assert_eq!((merged.queues.len(), merged.brokers.len()), (1, 1));
+    assert_eq!(merged.write_queues().len(), 4, "the first source is believed");
+    let addresses: Vec<&str> = merged.brokers[0].broker_addrs.values().map(String::as_str).collect();
+    assert_eq!(addresses, ["broker:10911", "replica:1"], "the second may add");
+}
+
+#[test]
+fn only_brokers_with_a_master_and_the_right_take_messages() {
+    let mut replica_only = route_of("a", 2, 6);
+    replica_only.broker_datas[0].broker_addrs = [(1, "a:1".to_owned())].into();
+    let mut without_address = route_of("b", 2, 6);
+    without_address.broker_datas.clear();
+    let merged =
+        TopicRoute::merge([replica_only, without_address, route_of("c", 2, 4), route_of("d", 2, 2), route_of("e", 1, 6)]);
+    let queues: Vec<&str> = merged.write_queues().iter().map(|queue| queue.broker_name.as_str()).collect();
+    assert_eq!(queues, ["d", "d", "e"]);
+    assert_eq!(merged.readable_brokers(), ["a", "c", "e"]);
+}
+
+#[tokio::test]
+async fn a_topic_is_missing_only_if_every_source_says_so() {
+    let missing = Scripted::new(|_, _| refuse(response::TOPIC_NOT_EXIST, ""));
+    let result = service(missing, sources).service.route("T").await;
+    assert_eq!(result.err(), Some(BackendError::TopicNotFound("T".into())));
+
+    let one_is_down = Scripted::new(|address, _| match address {
+        "b:1" => Err(TransportError::Unreachable("down".into())),
+        _ => refuse(response::TOPIC_NOT_EXIST, ""),
+    });
+    let result = service(one_is_down, sources).service.route("T").await;
+    assert!(matches!(result, Err(BackendError::Unavailable(_))), "{result:?}");
+
+    let one_is_up = Scripted::new(|address, _| match address {
+        "b:1" => route(&["broker"], 1),
+        _ => Err(TransportError::Unreachable("down".into())),
+    });
+    assert!(service(one_is_up, sources).service.route("T").await.is_ok());
+
+    let unreadable = Scripted::new(|_, _| Ok(ok().with_body("{")));
+    let result = service(unreadable, sources).service.route("T").await;
+    assert!(matches!(result, Err(BackendError::Other { .. })), "{result:?}");
+}
+
+#[tokio::test]
+async fn a_broker_is_found_by_its_name() {
+    let transport = two_brokers(|_, _| Ok(ok()));
+    let setup = service(transport.clone(), |_| {});
+    // No topic was ever asked for: the handle alone names the broker.
+    assert_eq!(setup.service.ack(vec![lease("b", 1)]).await, [Ok(())]);
+    let asked: Vec<_> = transport.asked(request::GET_ROUTEINFO_BY_TOPIC);
+    assert_eq!(asked.len(), 1);
+    assert_eq!(asked[0].1.ext.get("topic"), Some("b"));
+    assert_eq!(transport.asked(request::ACK_MESSAGE)[0].0, "b:10911");
+
+    let result = setup.service.ack(vec![lease("nobody", 1)]).await;
+    assert!(matches!(result.as_slice(), [Err(BackendError::InvalidReceiptHandle(why))] if why.contains("nobody")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broker_that_moved_is_found_after_its_connection_failed() {
+    let moved = Arc::new(AtomicBool::new(false));
+    let there = Arc::clone(&moved);
+    let transport = Scripted::new(move |address, command| {
+        let moved = there.load(Ordering::SeqCst);
+        match (command.code, address) {
+            (request::GET_ROUTEINFO_BY_TOPIC, _) => {
+                let mut data = route_of("a", 1, 6);
+                if moved {
+                    data.broker_datas[0].broker_addrs = [(0, "new:10911".to_owned())].into();
+                }
+                Ok(ok().with_body(data.to_json()))
+            }
+            (_, "a:10911") if moved => Err(TransportError::Connection("reset".into())),
+            (_, "a:10911" | "new:10911") => Ok(ok()),
+            _ => Err(TransportError::Unreachable(address.to_owned())),
+        }
+    });
+    let setup = service(transport.clone(), |_| {});
+    assert_eq!(setup.service.ack(vec![lease("a", 1)]).await, [Ok(())]);
+    advance(Duration::from_secs(2)).await;
+    moved.store(true, Ordering::SeqCst);
+    let failed = setup.service.ack(vec![lease("a", 2)]).await;
+    assert!(matches!(failed.as_slice(), [Err(BackendError::Unavailable(_))]), "{failed:?}");
+    assert_eq!(setup.service.ack(vec![lease("a", 2)]).await, [Ok(())], "the new address, at once");
+    assert_eq!(transport.asked(request::ACK_MESSAGE).last().map(|(address, _)| address.clone()), Some("new:10911".into()));
+}
+
+#[tokio::test]
+async fn sends_pass_over_a_broker_that_cannot_be_reached_but_not_one_that_may_have_acted() {
+    let answer = |failure: TransportError| -> Arc<Scripted> {
+        two_brokers(move |address, _: &Command| -> Answer {
+            match address {
+                "a:10911" => Err(failure.clone()),
+                _ => Ok(crate::service::sent(1)),
+            }
+        })
+    };
+    let unreachable = answer(TransportError::Unreachable("down".into()));
+    let setup = service(unreachable.clone(), |_| {});
+    for _ in 0..8 {
+        let sent = setup.service.send(send_request(1)).await.expect("the other broker takes it");
+        assert_eq!(sent.broker_name, "b");
+    }
+    let grouped = SendRequest { message_group: Some("g".into()), ..send_request(1) };
+    let outcomes: Vec<bool> = [
+        setup.service.send(SendRequest { message_group: Some("g1".into()), ..grouped.clone() }).await.is_ok(),
+        setup.service.send(SendRequest { message_group: Some("g2".into()), ..grouped.clone() }).await.is_ok(),
+        setup.service.send(SendRequest { message_group: Some("g3".into()), ..grouped.clone() }).await.is_ok(),
+        setup.service.send(SendRequest { message_group: Some("g4".into()), ..grouped }).await.is_ok(),
+    ]
+    .into();
+    assert!(outcomes.contains(&false), "the order of a message group is kept: {outcomes:?}");
+
+    let cut = answer(TransportError::Connection("cut".into()));
+    let setup = service(cut.clone(), |_| {});
+    let mut failures = 0;
+    for _ in 0..8 {
+        failures += usize::from(setup.service.send(send_request(1)).await.is_err());
+    }
+    assert_eq!(failures, 4, "half of the queues are at the broken broker, and nothing is sent twice");
+    assert_eq!(cut.count(request::SEND_MESSAGE_V2), 8);
+}

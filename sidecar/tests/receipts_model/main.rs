@@ -1,0 +1,40 @@
+//! Random sequences of everything that can happen to the receipt manager, checked against a simple oracle.
+//!
+//! `RECEIPTS_MODEL_STEPS` says how many steps to take (default: some seconds' worth), `RECEIPTS_MODEL_SEED` repeats one seed.
+
+#![allow(unreachable_pub)]
+
+mod broker;
+mod dice;
+mod oracle;
+mod traffic;
+mod world;
+
+use world::World;
+
+const STEPS_PER_SEED: usize = 20_000;
+
+#[test]
+fn random_sequences_keep_the_invariants() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let steps = number("RECEIPTS_MODEL_STEPS").unwrap_or(4_000_000) as usize;
+    let seeds = match number("RECEIPTS_MODEL_SEED") {
+        Some(seed) => seed..seed + 1,
+        None => 0..steps.div_ceil(STEPS_PER_SEED) as u64,
+    };
+    let mut seen = world::Seen::default();
+    for seed in seeds {
+        let failed = std::panic::catch_unwind(|| World::new(seed).run(STEPS_PER_SEED));
+        match failed {
+            Ok(of_seed) => seen.add(&of_seed),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
+                panic!("RECEIPTS_MODEL_SEED={seed}: {text}");
+            }
+        }
+    }
+    // The model must have been where it is said to go.
+    assert!(seen.renewals > 100 && seen.returns > 100 && seen.lets_go > 10, "{seen:?}");
+    assert!(seen.acks_done > 100 && seen.acks_waited > 10 && seen.changes_waited > 10, "{seen:?}");
+    assert!(seen.stale > 100 && seen.redeliveries > 100 && seen.refused > 0 && seen.answers_lost > 100, "{seen:?}");
+}
