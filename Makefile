@@ -35,7 +35,8 @@ fmt: ## Format the Rust code
 	cargo fmt --all
 
 docs: ## Write the generated pages under docs/ again
-	WAYBILL_WRITE_DOCS=1 cargo test --locked --workspace generated_docs
+	WAYBILL_WRITE_DOCS=1 cargo test --locked -p waybill generated_docs
+	cargo run --locked -q -p waybill-sidecar -- --print-config-docs > .cache/page && mv .cache/page docs/configuration-sidecar.md
 
 bench: ## Measure against Apache RocketMQ and the disk (release build; takes a while)
 	@bench/run

@@ -49,3 +49,49 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_well_formed() {
+        Cli::command().debug_assert();
+    }
+
+    /// The page with every command's help.
+    fn page() -> String {
+        let mut page = String::from(
+            "# The command line\n\nMade from the program's own help by `make docs`; a test fails while the two differ.\n",
+        );
+        let mut command = Cli::command().disable_help_subcommand(true);
+        command.build();
+        append(&mut page, &mut command);
+        page
+    }
+
+    fn append(page: &mut String, command: &mut clap::Command) {
+        let name = command.get_bin_name().unwrap_or("waybill").to_owned();
+        let help = command.render_long_help().to_string();
+        let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+        let _infallible = write!(page, "\n## {name}\n\n```text\n{}\n```\n", lines.join("\n").trim_end());
+        for subcommand in command.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+            append(page, subcommand);
+        }
+    }
+
+    #[test]
+    fn generated_docs_of_the_command_line() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/cli.md");
+        let page = page();
+        if std::env::var_os("WAYBILL_WRITE_DOCS").is_some() {
+            std::fs::write(path, &page).expect("docs/cli.md");
+        }
+        let written = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(written == page, "docs/cli.md is not what the program says of itself: run `make docs`");
+    }
+}

@@ -66,15 +66,15 @@ pub(crate) struct ListArgs {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// How often a message is tried again before it goes to the dead-letter topic
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(i32).range(0..=1000))]
-    retry_max_times: i32,
-    /// How long a push consumer may work on a message, in minutes
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(i32).range(1..=1440))]
-    consume_timeout_minutes: i32,
-    /// Deliver the messages of a message group in order
-    #[arg(long)]
-    orderly: bool,
+    /// How often a message is tried again before it goes to the dead-letter topic; 16 for a new group
+    #[arg(long, value_parser = clap::value_parser!(i32).range(0..=1000))]
+    retry_max_times: Option<i32>,
+    /// How long a push consumer may work on a message, in minutes; 15 for a new group
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=1440))]
+    consume_timeout_minutes: Option<i32>,
+    /// Whether the messages of a message group are delivered in order; false for a new group
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
+    orderly: Option<bool>,
     /// Change the group if it exists with other settings
     #[arg(long)]
     update: bool,
@@ -106,14 +106,12 @@ impl Command {
 async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
     let broker = args.name.address.broker();
     let existing = broker.group(&args.name.name).await?;
-    // What is not asked for stays as it is.
-    let wanted = SubscriptionGroupConfig {
-        group_name: args.name.name.clone(),
-        retry_max_times: args.retry_max_times,
-        consume_timeout_minute: args.consume_timeout_minutes,
-        consume_message_orderly: args.orderly,
-        ..existing.clone().unwrap_or_default()
-    };
+    // What is not asked for stays as it is, or is as a new group has it.
+    let mut wanted = existing.clone().unwrap_or_default();
+    wanted.group_name.clone_from(&args.name.name);
+    wanted.retry_max_times = args.retry_max_times.unwrap_or(wanted.retry_max_times);
+    wanted.consume_timeout_minute = args.consume_timeout_minutes.unwrap_or(wanted.consume_timeout_minute);
+    wanted.consume_message_orderly = args.orderly.unwrap_or(wanted.consume_message_orderly);
     let group = Group::from(wanted.clone());
     let done = match &existing {
         Some(existing) if *existing == wanted => "exists already",

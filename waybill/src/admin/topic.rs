@@ -17,14 +17,12 @@ use crate::output::{self, Format};
 /// The topic attribute that holds the message type.
 const MESSAGE_TYPE: &str = "message.type";
 
-/// Topics that brokers make for themselves, besides those that begin with `rmq_sys_`.
-const SYSTEM_TOPICS: [&str; 9] = [
+/// Topics that brokers make for themselves, besides those that are known by how their names begin or end.
+const SYSTEM_TOPICS: [&str; 7] = [
     "TBW102",
     "SCHEDULE_TOPIC_XXXX",
     "BenchmarkTest",
-    "RMQ_SYS_TRANS_HALF_TOPIC",
-    "RMQ_SYS_TRACE_TOPIC",
-    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "DefaultHeartBeatSyncerTopic",
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "SELF_TEST_TOPIC",
     "OFFSET_MOVED_EVENT",
@@ -72,24 +70,23 @@ pub(crate) struct ListArgs {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// Which messages it takes
-    #[arg(long = "type", value_enum, default_value_t)]
-    message_type: MessageType,
-    /// How many queues it has on this broker
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(i32).range(1..=1024))]
-    queues: i32,
-    /// What clients may do with it
-    #[arg(long, value_enum, default_value_t)]
-    permission: Permission,
+    /// Which messages it takes; normal for a new topic
+    #[arg(long = "type", value_enum)]
+    message_type: Option<MessageType>,
+    /// How many queues it has on this broker; 8 for a new topic
+    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=1024))]
+    queues: Option<i32>,
+    /// What clients may do with it; read-write for a new topic
+    #[arg(long, value_enum)]
+    permission: Option<Permission>,
     /// Change the topic if it exists with other settings
     #[arg(long)]
     update: bool,
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum MessageType {
     /// Messages without order or delay
-    #[default]
     Normal,
     /// Messages delivered in order within their message group
     Fifo,
@@ -101,9 +98,8 @@ enum MessageType {
     Mixed,
 }
 
-#[derive(Debug, Clone, Copy, Default, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Permission {
-    #[default]
     ReadWrite,
     Read,
     Write,
@@ -150,31 +146,40 @@ impl Command {
 }
 
 impl CreateArgs {
-    fn wanted(&self) -> TopicConfig {
-        let message_type = format!("{:?}", self.message_type).to_uppercase();
-        TopicConfig {
+    /// What is not asked for stays as it is, or is as a new topic has it.
+    fn wanted(&self, existing: Option<&TopicConfig>) -> TopicConfig {
+        let new = || TopicConfig {
             topic_name: self.name.name.clone(),
-            read_queue_nums: self.queues,
-            write_queue_nums: self.queues,
-            perm: match self.permission {
-                Permission::ReadWrite => 6,
-                Permission::Read => 4,
-                Permission::Write => 2,
-            },
-            attributes: BTreeMap::from([(MESSAGE_TYPE.to_owned(), message_type)]),
+            read_queue_nums: 8,
+            write_queue_nums: 8,
+            attributes: BTreeMap::from([(MESSAGE_TYPE.to_owned(), "NORMAL".to_owned())]),
             ..TopicConfig::default()
+        };
+        let mut wanted = existing.cloned().unwrap_or_else(new);
+        if let Some(queues) = self.queues {
+            (wanted.read_queue_nums, wanted.write_queue_nums) = (queues, queues);
         }
+        if let Some(message_type) = self.message_type {
+            wanted.attributes.insert(MESSAGE_TYPE.to_owned(), format!("{message_type:?}").to_uppercase());
+        }
+        match self.permission {
+            Some(Permission::ReadWrite) => wanted.perm = 6,
+            Some(Permission::Read) => wanted.perm = 4,
+            Some(Permission::Write) => wanted.perm = 2,
+            None => {}
+        }
+        wanted
     }
 }
 
 async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
-    let (wanted, update) = (args.wanted(), args.update);
     let broker = args.name.address.broker();
-    let existing = broker.topic(&wanted.topic_name).await?.map(Topic::from);
-    let topic = Topic::from(wanted.clone());
+    let existing = broker.topic(&args.name.name).await?;
+    let wanted = args.wanted(existing.as_ref());
+    let (existing, topic) = (existing.map(Topic::from), Topic::from(wanted.clone()));
     let done = match &existing {
         Some(existing) if existing.settings() == topic.settings() => "exists already",
-        Some(existing) if !update => {
+        Some(existing) if !args.update => {
             let (name, is) = (&existing.name, existing.settings());
             return Err(Failure::failed(format!("the topic {name} exists with other settings: {is}"))
                 .hint("--update changes it"));
@@ -319,5 +324,6 @@ impl Topic {
 }
 
 fn is_system(name: &str) -> bool {
-    name.starts_with("rmq_sys_") || name.starts_with(RETRY_PREFIX) || SYSTEM_TOPICS.contains(&name)
+    let prefixed = ["rmq_sys_", "RMQ_SYS_", RETRY_PREFIX].iter().any(|prefix| name.starts_with(prefix));
+    prefixed || name.ends_with("_REPLY_TOPIC") || SYSTEM_TOPICS.contains(&name)
 }

@@ -22,6 +22,8 @@ use options::Options;
 use report::Report;
 use usage::Before;
 
+/// How often a long measurement says that it goes on.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// Time for calls that are under way at the end.
 const DRAIN: Duration = Duration::from_secs(30);
 
@@ -94,10 +96,15 @@ impl Measurement {
         let (from, before) = (Instant::now(), Before::sample(&options.pids)?);
         let mut record = Record::default();
         let mut finished = std::pin::pin!(plan.finished());
+        let mut ticks = tokio::time::interval(TELL_EVERY);
+        ticks.reset();
         // Workers may run out of work before the time is over; then the measurement ends with the last of them.
         loop {
             tokio::select! {
                 () = &mut finished => break,
+                _tick = ticks.tick() => {
+                    output::progress(format, &format!("… {:.0} s", from.elapsed().as_secs_f64()));
+                }
                 ended = self.workers.join_next() => match ended {
                     Some(ended) => record.merge(joined(ended)?),
                     None => break,

@@ -10,17 +10,22 @@ use crate::bench::clients::Clients;
 use crate::bench::fill::fill;
 use crate::bench::load::{Plan, Record};
 use crate::bench::options::Options;
+use crate::bench::report::Report;
 use crate::bench::{Measurement, conclude};
 use crate::exit::Failure;
 use crate::grpc::{Client, Receive};
 use crate::output::Format;
 use crate::quantity;
 
+/// The round that warms up has one message for so many of the measured one.
+const WARMUP_SHARE: u64 = 5;
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     options: Options,
-    /// How many messages to send first; the measurement ends when they are received, or with --duration
+    /// How many messages to send first; the measurement ends when they are received, or with --duration.
+    /// To warm up, a fifth as many are sent and received before (--warmup is not used)
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     messages: u64,
     /// The most messages of one receive
@@ -58,18 +63,34 @@ impl Args {
             wait: Duration::from_secs(5),
         };
         super::settle(&consumers, &what).await?;
-        fill(options, self.messages, format).await?;
-
-        let left = Arc::new(AtomicI64::new(i64::try_from(self.messages).unwrap_or(i64::MAX)));
-        let mut run = Measurement::new("receive-ack", Plan::new(options.warmup, options.duration, None, None));
-        for client in consumers.dealt(options.in_flight as usize) {
-            let consumer =
-                Consumer { plan: run.plan.clone(), client, what: what.clone(), left: left.clone(), ack: self.ack };
-            run.workers.spawn(consumer.run());
+        let mut results = Vec::new();
+        // The first round warms up: connections, code, caches.
+        for messages in [self.messages.div_ceil(WARMUP_SHARE), self.messages] {
+            fill(options, messages, format).await?;
+            results.push(self.round(&consumers, &what, messages, format).await?);
         }
-        let (report, record) = run.finish(options, format).await?;
         consumers.close().await;
-        conclude(format, &report, record)
+        match results.pop() {
+            Some((report, record)) => conclude(format, &report, record),
+            None => Ok(()),
+        }
+    }
+
+    /// Receives and acknowledges `messages` that were sent before.
+    async fn round(
+        &self,
+        consumers: &Clients,
+        what: &Receive,
+        messages: u64,
+        format: Format,
+    ) -> Result<(Report, Record), Failure> {
+        let left = Arc::new(AtomicI64::new(i64::try_from(messages).unwrap_or(i64::MAX)));
+        let mut run = Measurement::new("receive-ack", Plan::new(Duration::ZERO, self.options.duration, None, None));
+        for client in consumers.dealt(self.options.in_flight as usize) {
+            let (plan, what, left) = (run.plan.clone(), what.clone(), left.clone());
+            run.workers.spawn(Consumer { plan, client, what, left, ack: self.ack }.run());
+        }
+        run.finish(&self.options, format).await
     }
 }
 
