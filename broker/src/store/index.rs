@@ -53,8 +53,12 @@ pub(super) enum IndexError {
 
 impl From<lsm_tree::Error> for IndexError {
     fn from(error: lsm_tree::Error) -> Self {
+        use io::ErrorKind::{InvalidData, InvalidInput, NotFound, UnexpectedEof};
         match error {
-            lsm_tree::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            // A file that is missing or too short is as bad as one with other bytes.
+            lsm_tree::Error::Io(error)
+                if matches!(error.kind(), NotFound | UnexpectedEof | InvalidData | InvalidInput) =>
+            {
                 Self::Damaged(error.to_string())
             }
             lsm_tree::Error::Io(error) => Self::Io(error),

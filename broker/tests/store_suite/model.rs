@@ -15,8 +15,10 @@ enum Step {
     Crash,
     /// The index is gone as well.
     CrashWithoutIndex,
-    /// The machine dies while this many thousandths of the log are on its disk.
+    /// The machine dies while this many thousandths of the log, and nothing of the index, are on its disk.
     Cut(u64),
+    /// So many thousandths of the records are in the log; the index may be ahead.
+    CutBetweenRecords(usize),
     /// A byte of the log changes; at so many thousandths of it.
     Flip(u64, u8),
 }
@@ -52,6 +54,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Crash),
         1 => Just(Step::CrashWithoutIndex),
         2 => (0..1000u64).prop_map(Step::Cut),
+        1 => (0..1000usize).prop_map(Step::CutBetweenRecords),
         1 => (0..1000u64, 1..=255u8).prop_map(|(at, bits)| Step::Flip(at, bits)),
     ]
 }
@@ -106,11 +109,17 @@ proptest! {
                     dir = image;
                     model.check(&store, 0..0);
                 }
-                Step::Cut(at) => {
-                    let (start, end) = (history[0].0, history.last().unwrap().0);
-                    let position = start + (end - start) * at / 1000;
-                    let image = crash_image(dir.path());
+                Step::Cut(_) | Step::CutBetweenRecords(_) => {
                     let ends: Vec<_> = history.iter().map(|(end, _)| *end).collect();
+                    let image = crash_image(dir.path());
+                    let position = match step {
+                        Step::CutBetweenRecords(at) => ends[ends.len() * at / 1000],
+                        Step::Cut(at) => {
+                            let _ = std::fs::remove_dir_all(image.path().join("index"));
+                            ends[0] + (ends[ends.len() - 1] - ends[0]) * at / 1000
+                        }
+                        _ => unreachable!(),
+                    };
                     let kept = cut(image.path(), position, &ends);
                     store = Store::open(store_options(image.path(), checkpoint_bytes)).unwrap();
                     dir = image;
