@@ -4,8 +4,6 @@
 
 /// Most messages of one SendMessage.
 pub const SEND_MESSAGES: usize = 1_024;
-/// Most bytes of all properties of a message in their stored form: the length is stored in 16 bits with a sign.
-pub const PROPERTIES_BYTES: usize = 32_767;
 /// Longest filter expression.
 pub const FILTER_BYTES: usize = 16_384;
 /// Longest attempt id of a receive.

@@ -4,13 +4,12 @@ use md5::{Digest as _, Md5};
 use prost_types::Timestamp;
 use waybill_protocol::{
     grpc::v2::{DeadLetterQueue, Digest, DigestType, Encoding, Message, MessageType, Resource, SystemProperties},
-    message::{StoredMessage, properties, sys_flag},
+    message::{StoredMessage, properties, properties::PropertyError, sys_flag},
 };
 
 use super::errors::Problem;
 use super::validate;
 use crate::backend::{OutgoingMessage, PoppedMessage};
-use crate::limits;
 
 /// The stored form of a message. `peer` is the client's host, for messages that do not name theirs.
 pub(super) fn outgoing(message: Message, peer: &str) -> Result<OutgoingMessage, Problem> {
@@ -34,10 +33,10 @@ pub(super) fn outgoing(message: Message, peer: &str) -> Result<OutgoingMessage, 
     // An empty name cannot be stored, and an empty value of our own means "not set".
     let user = user.filter(|(key, _)| !key.is_empty());
     let all = user.chain(own.into_iter().filter(|(_, value)| !value.is_empty()));
-    let properties = properties::encode(all).map_err(|_| Problem::TextControl("a property"))?;
-    if properties.len() > limits::PROPERTIES_BYTES {
-        return Err(Problem::PropertiesTooLarge);
-    }
+    let properties = properties::encode(all).map_err(|error| match error {
+        PropertyError::TooLong(_) => Problem::PropertiesTooLarge,
+        PropertyError::EmptyName | PropertyError::Separator(_) => Problem::TextControl("a property"),
+    })?;
     Ok(OutgoingMessage { body: message.body, properties })
 }
 
@@ -138,4 +137,140 @@ fn encoding(flag: i32) -> Encoding {
 pub(super) fn timestamp(ms: i64) -> Timestamp {
     let nanos = i32::try_from(ms.rem_euclid(1_000)).unwrap_or_default() * 1_000_000;
     Timestamp { seconds: ms.div_euclid(1_000), nanos }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stored(pairs: &[(&str, &str)]) -> PoppedMessage {
+        let message = StoredMessage {
+            topic: "t".into(),
+            queue_id: 2,
+            flag: 0,
+            queue_offset: 7,
+            physical_offset: 42,
+            sys_flag: 0,
+            born_timestamp: 1_700_000_000_123,
+            born_host: "10.0.0.1:5000".parse().expect("an address"),
+            store_timestamp: 1_700_000_000_456,
+            store_host: "10.0.0.2:10911".parse().expect("an address"),
+            reconsume_times: 2,
+            prepared_transaction_offset: 0,
+            body: "hello".into(),
+            properties: properties::encode(pairs.iter().copied()).expect("properties"),
+        };
+        let handle = "7 1700000000000 60000 0 0 broker-a 2 7 42".parse().expect("a handle");
+        PoppedMessage { message, handle, message_id: "ID".into() }
+    }
+
+    fn system(pairs: &[(&str, &str)]) -> SystemProperties {
+        incoming(stored(pairs)).system_properties.expect("system properties")
+    }
+
+    #[test]
+    fn a_message_comes_back_as_it_was_sent() {
+        let system = SystemProperties {
+            tag: Some("T".into()),
+            keys: vec!["k1".into(), String::new(), "k 2".into()],
+            message_id: "ID".into(),
+            born_host: "host-1".into(),
+            message_group: Some("g".into()),
+            trace_context: Some("00-abc".into()),
+            ..Default::default()
+        };
+        let user_properties = [("größe", "中=1"), ("a/b", ""), ("", "dropped")];
+        let sent = Message {
+            topic: Some(Resource { resource_namespace: String::new(), name: "t".into() }),
+            user_properties: user_properties.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+            system_properties: Some(system),
+            body: "hello".into(),
+        };
+        let out = outgoing(sent, "10.0.0.9").expect("it can be sent");
+        let mut popped = stored(&[]);
+        popped.message.properties = out.properties;
+        let got = incoming(popped);
+        assert_eq!(got.topic.map(|topic| topic.name), Some("t".into()));
+        assert_eq!(got.user_properties, [("größe", "中=1"), ("a/b", "")].map(|(k, v)| (k.into(), v.into())).into());
+        let system = got.system_properties.expect("system properties");
+        assert_eq!(system.tag(), "T");
+        assert_eq!(system.keys, ["k1", "k", "2"], "keys are stored joined by spaces");
+        assert_eq!(system.message_id, "ID");
+        assert_eq!(system.born_host, "host-1");
+        assert_eq!(system.message_group(), "g");
+        assert_eq!(system.trace_context(), "00-abc");
+        assert_eq!(system.message_type(), MessageType::Fifo);
+    }
+
+    #[test]
+    fn what_the_broker_knows() {
+        let system = system(&[]);
+        assert_eq!(system.message_id, "ID");
+        let digest = system.body_digest.clone().expect("a digest");
+        assert_eq!((digest.r#type(), digest.checksum.as_str()), (DigestType::Md5, "5D41402ABC4B2A76B9719D911017C592"));
+        assert_eq!(system.body_encoding(), Encoding::Identity);
+        assert_eq!(system.message_type(), MessageType::Normal);
+        assert_eq!(system.born_timestamp, Some(Timestamp { seconds: 1_700_000_000, nanos: 123_000_000 }));
+        assert_eq!(system.store_timestamp, Some(Timestamp { seconds: 1_700_000_000, nanos: 456_000_000 }));
+        assert_eq!(system.born_host, "10.0.0.1");
+        assert_eq!(system.store_host, "10.0.0.2:10911");
+        assert_eq!(system.receipt_handle(), "7 1700000000000 60000 0 0 broker-a 2 7 42");
+        assert_eq!((system.queue_id, system.queue_offset()), (2, 7));
+        assert_eq!(system.delivery_attempt(), 3);
+        assert_eq!(system.invisible_duration, None);
+    }
+
+    #[test]
+    fn types_and_times() {
+        let delay = system(&[("TIMER_DELIVER_MS", "1700000000000")]);
+        assert_eq!(delay.message_type(), MessageType::Delay);
+        assert_eq!(delay.delivery_timestamp, Some(Timestamp { seconds: 1_700_000_000, nanos: 0 }));
+        let odd = system(&[("TIMER_DELIVER_MS", "soon")]);
+        assert_eq!((odd.message_type(), odd.delivery_timestamp), (MessageType::Delay, None));
+        assert_eq!(system(&[("DELAY", "3")]).message_type(), MessageType::Delay);
+        assert_eq!(system(&[("TRAN_MSG", "true"), ("DELAY", "3")]).message_type(), MessageType::Transaction);
+        assert_eq!(system(&[("TRAN_MSG", "false")]).message_type(), MessageType::Normal);
+    }
+
+    #[test]
+    fn dead_letters_say_where_they_come_from() {
+        let dead = system(&[("DLQ_ORIGIN_TOPIC", "t"), ("DLQ_ORIGIN_MESSAGE_ID", "M")]).dead_letter_queue;
+        assert_eq!(dead, Some(DeadLetterQueue { topic: "t".into(), message_id: "M".into() }));
+        assert_eq!(system(&[("DLQ_ORIGIN_TOPIC", "t")]).dead_letter_queue, None);
+    }
+
+    #[test]
+    fn compressed_bodies_are_labelled_and_left_alone() {
+        let gzip = SystemProperties { body_encoding: Encoding::Gzip.into(), ..Default::default() };
+        assert_eq!(sys_flag_of(&gzip), sys_flag::COMPRESSED);
+        let mut popped = stored(&[]);
+        popped.message.sys_flag = sys_flag::COMPRESSED | sys_flag::COMPRESSION_ZLIB;
+        let got = incoming(popped);
+        assert_eq!(got.system_properties.map(|system| system.body_encoding()), Some(Encoding::Gzip));
+        assert_eq!(got.body, "hello");
+    }
+
+    #[test]
+    fn strange_numbers_do_no_harm() {
+        let mut popped = stored(&[]);
+        popped.message.reconsume_times = i32::MAX;
+        popped.message.born_timestamp = i64::MIN;
+        popped.message.store_timestamp = i64::MAX;
+        let system = incoming(popped).system_properties.expect("system properties");
+        assert_eq!(system.delivery_attempt(), i32::MAX);
+        assert!(system.born_timestamp.is_some_and(|at| at.nanos >= 0));
+        assert_eq!(born_ms(&SystemProperties { born_timestamp: Some(timestamp(-5)), ..Default::default() }, 9), 9);
+        assert_eq!(born_ms(&SystemProperties { born_timestamp: Some(timestamp(5)), ..Default::default() }, 9), 5);
+        assert_eq!(born_ms(&SystemProperties::default(), 9), 9);
+    }
+
+    #[test]
+    fn properties_must_fit_into_sixteen_bits() {
+        let with = |bytes: usize| {
+            let system = SystemProperties { trace_context: Some("x".repeat(bytes)), ..Default::default() };
+            outgoing(Message { system_properties: Some(system), ..Default::default() }, "")
+        };
+        assert!(with(32_000).is_ok());
+        assert_eq!(with(33_000).map(|out| out.properties.len()), Err(Problem::PropertiesTooLarge));
+    }
 }

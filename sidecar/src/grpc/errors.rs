@@ -3,7 +3,7 @@
 //! Everything that can go wrong with a call is a [`Problem`]. Its text goes to the client as it is; [`Problem::code`] is the table.
 
 use waybill_protocol::grpc::v2::{Code, Status};
-use waybill_protocol::names::NameError;
+use waybill_protocol::{message::MAX_PROPERTIES, names::NameError};
 
 use crate::backend::BackendError;
 use crate::limits;
@@ -64,7 +64,7 @@ pub(super) enum Problem {
     TooManyProperties(i64),
     #[error("the total size of user property is too large, max is {0}")]
     UserPropertiesTooLarge(i64),
-    #[error("the total size of all properties is too large, max is {}", limits::PROPERTIES_BYTES)]
+    #[error("the total size of all properties is too large, max is {}", MAX_PROPERTIES)]
     PropertiesTooLarge,
     #[error("property is used by system: {0}")]
     PropertyReserved(String),
@@ -304,4 +304,67 @@ pub(super) fn overall<'a>(entries: impl IntoIterator<Item = &'a Status>, empty: 
 #[must_use]
 pub(super) fn name(code: i32) -> &'static str {
     Code::try_from(code).unwrap_or(Code::Unspecified).as_str_name()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(code: Code) -> Status {
+        Status { code: code.into(), message: "x".into() }
+    }
+
+    #[test]
+    fn every_failure_of_a_broker_has_a_code() {
+        let text = String::new;
+        for (error, code) in [
+            (BackendError::TopicNotFound(text()), Code::TopicNotFound),
+            (BackendError::GroupNotFound(text()), Code::ConsumerGroupNotFound),
+            (BackendError::InvalidReceiptHandle(text()), Code::InvalidReceiptHandle),
+            (BackendError::UnknownBroker(text()), Code::InvalidReceiptHandle),
+            (BackendError::NoPermission(text()), Code::Forbidden),
+            (BackendError::Busy(text()), Code::TooManyRequests),
+            (BackendError::Timeout, Code::ProxyTimeout),
+            (BackendError::NotSupported, Code::NotImplemented),
+            (BackendError::Illegal(text()), Code::BadRequest),
+            (BackendError::IllegalFilter(text()), Code::IllegalFilterExpression),
+            (BackendError::Unavailable(text()), Code::InternalServerError),
+            (BackendError::Other { code: 1, remark: text() }, Code::InternalServerError),
+        ] {
+            assert_eq!(Problem::from(error.clone()).code(), code, "{error}");
+        }
+    }
+
+    #[test]
+    fn one_status_over_all() {
+        let overall = |codes: &[Code]| {
+            let entries = codes.iter().copied().map(status).collect::<Vec<_>>();
+            super::overall(&entries, &Problem::NoEntry)
+        };
+        assert_eq!(overall(&[]).code(), Code::BadRequest);
+        let same = overall(&[Code::InvalidReceiptHandle; 3]);
+        assert_eq!((same.code(), same.message.as_str()), (Code::InvalidReceiptHandle, "INVALID_RECEIPT_HANDLE"));
+        assert_eq!(overall(&[Code::Ok, Code::Ok]).message, "OK");
+        let mixed = overall(&[Code::Ok, Code::InvalidReceiptHandle]);
+        assert_eq!((mixed.code(), mixed.message.as_str()), (Code::MultipleResults, "MULTIPLE_RESULTS"));
+    }
+
+    #[test]
+    fn how_a_telemetry_stream_ends() {
+        let code = |problem: Problem| problem.stream_error().code();
+        assert_eq!(code(Problem::GroupBlank), tonic::Code::InvalidArgument);
+        assert_eq!(code(BackendError::GroupNotFound("g".into()).into()), tonic::Code::InvalidArgument);
+        assert_eq!(code(BackendError::Timeout.into()), tonic::Code::Unavailable);
+        assert_eq!(code(Problem::TooManyClients), tonic::Code::ResourceExhausted);
+        assert_eq!(code(BackendError::NotSupported.into()), tonic::Code::Internal);
+        let text = Problem::NoPublishingOrSubscription.stream_error();
+        assert_eq!(text.message(), "there is no publishing or subscription data in settings");
+    }
+
+    #[test]
+    fn names_are_said_back_in_part() {
+        let name = "é".repeat(100_000);
+        let said = Problem::of_topic(&name, NameError::IllegalCharacter('é')).to_string();
+        assert!(said.len() < 1_000, "{}", said.len());
+    }
 }

@@ -114,3 +114,83 @@ pub(super) fn permission(data: &QueueData) -> Permission {
         (false, false) => Permission::None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waybill_protocol::remoting::{BrokerData, TopicRouteData};
+
+    fn route(parts: &[(&str, i32, i32, i32, &[i64])]) -> TopicRoute {
+        let mut data = TopicRouteData::default();
+        for (name, read, write, perm, ids) in parts {
+            data.queue_datas.push(QueueData {
+                broker_name: (*name).into(),
+                read_queue_nums: *read,
+                write_queue_nums: *write,
+                perm: *perm,
+                ..Default::default()
+            });
+            let broker_addrs = ids.iter().map(|id| (*id, "h:1".to_owned())).collect();
+            data.broker_datas.push(BrokerData { broker_name: (*name).into(), broker_addrs, ..Default::default() });
+        }
+        TopicRoute::merge([data])
+    }
+
+    fn shown(route: &TopicRoute) -> Vec<(String, i32, i32, Permission)> {
+        let queues = queues(route, "t", &Endpoints::default(), &[1]);
+        let show = |queue: MessageQueue| {
+            let broker = queue.broker.clone().unwrap_or_default();
+            (broker.name, broker.id, queue.id, queue.permission())
+        };
+        queues.into_iter().map(show).collect()
+    }
+
+    #[test]
+    fn queues_are_counted_by_permission() {
+        use Permission::{None, Read, ReadWrite, Write};
+        let a = |id, permission| ("a".to_owned(), 0, id, permission);
+        assert_eq!(shown(&route(&[("a", 2, 2, 6, &[0])])), [a(0, ReadWrite), a(1, ReadWrite)]);
+        assert_eq!(shown(&route(&[("a", 3, 1, 7, &[0])])), [a(0, Read), a(1, Read), a(2, ReadWrite)]);
+        assert_eq!(shown(&route(&[("a", 1, 2, 6, &[0])])), [a(0, Write), a(1, ReadWrite)]);
+        assert_eq!(shown(&route(&[("a", 2, 1, 4, &[0])])), [a(0, Read), a(1, Read)]);
+        assert_eq!(shown(&route(&[("a", 2, 1, 2, &[0])])), [a(0, Write)]);
+        assert_eq!(shown(&route(&[("a", 0, 0, 0, &[0])])), [a(0, None)]);
+        assert_eq!(shown(&route(&[("a", -5, i32::MIN, 6, &[0])])), []);
+    }
+
+    #[test]
+    fn replicas_are_named_and_numbers_bounded() {
+        let ids = |found: Vec<(String, i32, i32, Permission)>| found.into_iter().map(|q| q.1).collect::<Vec<_>>();
+        assert_eq!(ids(shown(&route(&[("a", 1, 1, 6, &[0, 1])]))), [0, 1]);
+        assert_eq!(shown(&route(&[("a", i32::MAX, 1, 4, &[0])])).len(), limits::ROUTE_QUEUES);
+    }
+
+    #[test]
+    fn a_topic_always_accepts_something() {
+        let types = |said: Option<&str>| {
+            let mut config = TopicConfig::default();
+            if let Some(said) = said {
+                config.attributes.insert("message.type".into(), said.into());
+            }
+            accepted_types(&config)
+        };
+        assert_eq!(types(None), [1]);
+        assert_eq!(types(Some("UNSPECIFIED")), [1]);
+        assert_eq!(types(Some("SOMETHING_NEW")), [1]);
+        assert_eq!(types(Some("FIFO")), [2]);
+        assert_eq!(types(Some("MIXED")), [1, 2, 3, 4]);
+        assert_eq!(types(Some("LITE")), [5]);
+    }
+
+    #[test]
+    fn the_port_of_the_endpoints() {
+        use waybill_protocol::grpc::v2::Address;
+        let port = |config: Config| {
+            let endpoints = Endpoints { scheme: 1, addresses: vec![Address { host: "h".into(), port: 80 }] };
+            reachable(endpoints, &config).addresses.first().map(|address| address.port)
+        };
+        assert_eq!(port(Config::default()), Some(8081));
+        assert_eq!(port(Config { use_endpoint_port_from_request: true, ..Config::default() }), Some(80));
+        assert_eq!(port(Config { grpc_server_port: 0, ..Config::default() }), Some(80), "the configuration names none");
+    }
+}

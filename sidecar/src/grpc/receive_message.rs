@@ -1,14 +1,13 @@
 //! ReceiveMessage: messages are leased to a client. The answer is a stream: the status, the messages, the time of delivery.
 //!
-//! A broker gives messages out before anybody knows whether the client is still there. So the poll runs in a task of its own, which
-//! outlives the call, and what it brings is a [`Delivery`]: unless the stream was read to its end, it goes back to the broker at once.
+//! A broker gives messages out before anybody knows whether the client is still there. What a poll brings is a [`Delivery`]: unless the
+//! stream is read to its end, it goes back to the broker at once. (A poll that is given up half-way gives its messages back by itself.)
 
 mod delivery;
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::oneshot;
 use waybill_protocol::{grpc::v2::ReceiveMessageRequest, message::properties, remoting::SubscriptionGroupConfig};
 
 pub(super) use self::delivery::ReceiveStream;
@@ -43,9 +42,7 @@ pub(super) async fn answer(
     match receive {
         Ok(receive) => {
             let waiting = room.sessions.waiting_call(&receive.pop.client_id);
-            let (sender, outcome) = oneshot::channel();
-            tokio::spawn(poll(room.clone(), receive, sender));
-            ReceiveStream::polling(room.clone(), began, waiting, outcome)
+            ReceiveStream::polling(room.clone(), began, waiting, poll(room.clone(), receive))
         }
         Err(problem) => ReceiveStream::refused(room.clone(), began, &problem),
     }
@@ -155,28 +152,20 @@ impl GroupFacts {
     }
 }
 
-/// Waits for messages and hands them over. It goes on when the client has gone: what the broker gives out must not be forgotten.
-async fn poll(room: Arc<Room>, receive: Receive, answer: oneshot::Sender<Outcome>) {
-    let Receive { pop, mode, max_attempts, permit } = receive;
-    let sorter = Sorter { room: &room, pop: &pop, mode, max_attempts };
-    let popped = room.messages.pop(pop.clone());
-    tokio::pin!(popped);
-    let rejected = tokio::select! {
-        result = &mut popped => {
-            let (outcome, rejected) = sorter.sort(result);
-            // Nobody listens any more: the outcome is dropped, and with it the delivery, which gives the messages back.
-            let _gone = answer.send(outcome);
-            rejected
-        }
-        // The process stops: the client goes elsewhere at once, the broker's answer is still waited for.
-        () = room.stop.cancelled() => {
-            let _gone = answer.send(Outcome::refused(&Problem::NoNewMessage));
-            let (_given_back, rejected) = sorter.sort(popped.await);
-            rejected
-        }
+/// Waits for messages.
+async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
+    let Receive { pop, mode, max_attempts, permit: _permit } = receive;
+    let result = tokio::select! {
+        result = room.messages.pop(pop.clone()) => result,
+        // The process stops: the client goes elsewhere at once.
+        () = room.stop.cancelled() => return Outcome::refused(&Problem::NoNewMessage),
     };
-    rejected.finish(&room, &pop).await;
-    drop(permit);
+    let (outcome, rejected) = Sorter { room: &room, pop: &pop, mode, max_attempts }.sort(result);
+    if !rejected.is_empty() {
+        let room = room.clone();
+        tokio::spawn(async move { rejected.finish(&room, &pop).await });
+    }
+    outcome
 }
 
 /// Decides what becomes of popped messages.
@@ -251,6 +240,10 @@ struct Rejected {
 }
 
 impl Rejected {
+    fn is_empty(&self) -> bool {
+        self.unwanted.is_empty() && self.dead.is_empty()
+    }
+
     /// Acknowledges what is not wanted and buries what is dead. What fails comes back by itself when its lease ends.
     async fn finish(self, room: &Room, pop: &PopRequest) {
         let (group, topic): (Arc<str>, Arc<str>) = (pop.group.as_str().into(), pop.topic.as_str().into());

@@ -62,7 +62,9 @@ macro_rules! answers {
     ($($name:ident),* $(,)?) => { $(
         impl Answer for v2::$name {
             fn refused(status: Status) -> Self {
-                Self { status: Some(status), ..Self::default() }
+                let mut answer = Self::default();
+                answer.status = Some(status);
+                answer
             }
 
             fn code(&self) -> i32 {

@@ -82,6 +82,8 @@ impl Conversation {
         let Some(name) = group else { return Ok(merge(own, &SubscriptionGroupConfig::default(), &config)) };
         match self.room.messages.group_config(name, first_topic(own)).await {
             Ok(group) => Ok(merge(own, &group, &config)),
+            // The group may come into being later, and a client whose stream ends here may wait for ever: it is told when it receives.
+            Err(BackendError::GroupNotFound(_)) => Ok(merge(own, &SubscriptionGroupConfig::default(), &config)),
             Err(error) => match self.room.sessions.profile(&self.client_id) {
                 Some(before) if error.is_retryable() && before.group.as_deref() == group => {
                     Ok(carry_over(own, &before.merged, &config))

@@ -108,3 +108,97 @@ fn millis(ms: i64) -> Duration {
 fn int32(number: i64) -> i32 {
     i32::try_from(number).unwrap_or(i32::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use waybill_protocol::grpc::v2::{Publishing, Resource, Subscription};
+    use waybill_protocol::remoting::{CustomizedRetryPolicy, GroupRetryPolicy};
+
+    fn consumer() -> Settings {
+        let group = Resource { resource_namespace: String::new(), name: "g".into() };
+        let subscription = Subscription { group: Some(group), ..Default::default() };
+        Settings {
+            request_timeout: Some(Duration { seconds: 3, nanos: 0 }),
+            pub_sub: Some(PubSub::Subscription(subscription)),
+            ..Default::default()
+        }
+    }
+
+    fn subscription(settings: &Settings) -> Subscription {
+        let Some(PubSub::Subscription(subscription)) = settings.pub_sub.clone() else { panic!("no subscription") };
+        subscription
+    }
+
+    #[test]
+    fn a_producer_is_told_how_to_send() {
+        let own = Settings { pub_sub: Some(PubSub::Publishing(Publishing::default())), ..Default::default() };
+        let merged = merge(&own, &SubscriptionGroupConfig::default(), &Config::default());
+        let policy = merged.backoff_policy.expect("a policy");
+        assert_eq!(policy.max_attempts, 3);
+        let wanted = ExponentialBackoff {
+            initial: Some(Duration { seconds: 0, nanos: 10_000_000 }),
+            max: Some(Duration { seconds: 1, nanos: 0 }),
+            multiplier: 2.0,
+        };
+        assert_eq!(policy.strategy, Some(Strategy::ExponentialBackoff(wanted)));
+        let Some(PubSub::Publishing(publishing)) = merged.pub_sub else { panic!("no publishing") };
+        assert_eq!((publishing.max_body_size, publishing.validate_message_type), (4_194_304, true));
+        assert_eq!(merged.metric, Some(Metric::default()));
+    }
+
+    #[test]
+    fn a_consumer_is_told_of_its_group() {
+        let merged = merge(&consumer(), &SubscriptionGroupConfig::default(), &Config::default());
+        let told = subscription(&merged);
+        assert_eq!((told.fifo, told.receive_batch_size), (Some(false), Some(32)));
+        assert_eq!(told.long_polling_timeout, Some(Duration { seconds: 20, nanos: 0 }));
+        assert_eq!((told.lite_subscription_quota, told.max_lite_topic_size), (Some(2_000), Some(64)));
+        assert_eq!(told.group.map(|group| group.name), Some("g".into()));
+        assert_eq!(merged.request_timeout, Some(Duration { seconds: 3, nanos: 0 }), "what is the client's stays");
+        let policy = merged.backoff_policy.expect("a policy");
+        assert_eq!(policy.max_attempts, 17);
+        let Some(Strategy::CustomizedBackoff(backoff)) = policy.strategy else { panic!("no list") };
+        let seconds = backoff.next.iter().map(|wait| wait.seconds).collect::<Vec<_>>();
+        let wanted = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200];
+        assert_eq!(seconds, wanted);
+    }
+
+    #[test]
+    fn policies_of_a_group() {
+        let backoff = |policy: GroupRetryPolicy| {
+            let group =
+                SubscriptionGroupConfig { group_retry_policy: policy, retry_max_times: 3, ..Default::default() };
+            merge(&consumer(), &group, &Config::default()).backoff_policy.expect("a policy")
+        };
+        let listed = backoff(GroupRetryPolicy {
+            customized_retry_policy: Some(CustomizedRetryPolicy { next: vec![1_500] }),
+            ..Default::default()
+        });
+        assert_eq!(listed.max_attempts, 4);
+        let next = vec![Duration { seconds: 1, nanos: 500_000_000 }];
+        assert_eq!(listed.strategy, Some(Strategy::CustomizedBackoff(CustomizedBackoff { next })));
+        let exponential = backoff(GroupRetryPolicy { kind: GroupRetryPolicyType::Exponential, ..Default::default() });
+        let wanted = ExponentialBackoff {
+            initial: Some(Duration { seconds: 5, nanos: 0 }),
+            max: Some(Duration { seconds: 7_200, nanos: 0 }),
+            multiplier: 2.0,
+        };
+        assert_eq!(exponential.strategy, Some(Strategy::ExponentialBackoff(wanted)));
+    }
+
+    #[test]
+    fn a_group_has_one_attempt_at_least() {
+        let of = |retry_max_times| max_attempts(&SubscriptionGroupConfig { retry_max_times, ..Default::default() });
+        assert_eq!((of(16), of(0), of(-7), of(i32::MAX)), (17, 1, 1, i32::MAX));
+    }
+
+    #[test]
+    fn what_was_told_before_is_kept() {
+        let group = SubscriptionGroupConfig { consume_message_orderly: true, retry_max_times: 1, ..Default::default() };
+        let before = merge(&consumer(), &group, &Config::default());
+        let merged = carry_over(&consumer(), &before, &Config::default());
+        assert_eq!(merged, before);
+        assert!(is_fifo(&merged));
+    }
+}

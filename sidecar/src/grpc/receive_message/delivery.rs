@@ -5,8 +5,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
-use futures::Stream;
-use tokio::sync::oneshot;
+use futures::{Stream, future::BoxFuture};
 use waybill_protocol::grpc::v2::{ReceiveMessageResponse, Status, receive_message_response::Content};
 use waybill_protocol::handle::ReceiptHandle;
 
@@ -90,7 +89,7 @@ pub struct ReceiveStream {
 }
 
 enum State {
-    Polling(oneshot::Receiver<Outcome>),
+    Polling(BoxFuture<'static, Outcome>),
     Status(Outcome),
     Messages(std::vec::IntoIter<PoppedMessage>, Option<Delivery>),
     Ending(Option<Delivery>),
@@ -103,9 +102,9 @@ impl ReceiveStream {
         room: Arc<Room>,
         began: Instant,
         waiting: WaitingCall,
-        outcome: oneshot::Receiver<Outcome>,
+        poll: impl Future<Output = Outcome> + Send + 'static,
     ) -> Self {
-        Self { room, began, _waiting: Some(waiting), state: State::Polling(outcome) }
+        Self { room, began, _waiting: Some(waiting), state: State::Polling(Box::pin(poll)) }
     }
 
     /// There will be no poll.
@@ -119,10 +118,9 @@ impl Stream for ReceiveStream {
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let this = &mut *self;
-        if let State::Polling(outcome) = &mut this.state {
-            // The task answers in any case; if it did not, the client may simply ask again.
-            let outcome = ready!(Pin::new(outcome).poll(context));
-            this.state = State::Status(outcome.unwrap_or_else(|_| Outcome::refused(&Problem::NoNewMessage)));
+        if let State::Polling(poll) = &mut this.state {
+            let outcome = ready!(poll.as_mut().poll(context));
+            this.state = State::Status(outcome);
         }
         let content = match std::mem::replace(&mut this.state, State::Done) {
             State::Status(Outcome { status, messages, delivery }) => {
