@@ -1,6 +1,5 @@
 //! The store as its users see it.
 
-use std::fs::File;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -16,6 +15,7 @@ use super::commit::{Commit, Committed};
 use super::committer::Committer;
 use super::error::StoreError;
 use super::index::IndexError;
+use super::lock::DirLock;
 use super::options::Options;
 use super::recovery::{self, Recovered};
 use super::schema;
@@ -38,7 +38,7 @@ struct Threads {
     committer: JoinHandle<()>,
     space: JoinHandle<()>,
     checkpoints: JoinHandle<Result<(), IndexError>>,
-    lock: File,
+    lock: DirLock,
 }
 
 impl Store {

@@ -45,6 +45,7 @@ mod index;
 mod schema;
 
 // Opening.
+mod lock;
 mod recovery;
 mod repair;
 mod scan;

@@ -2,17 +2,17 @@
 //!
 //! Nothing is changed before it is known that what is to be thrown away had never been answered.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use rustix::fs::FlockOperation;
 use tracing::{info, warn};
 
 use super::checkpoint;
 use super::error::StoreError;
 use super::index::{Index, IndexError};
+use super::lock::DirLock;
 use super::options::Options;
 use super::queues::Queues;
 use super::repair;
@@ -28,7 +28,7 @@ use super::writer::Writer;
 /// A store that is ready to run.
 pub(super) struct Recovered {
     /// Held for as long as the directory is in use.
-    pub(super) lock: File,
+    pub(super) lock: DirLock,
     pub(super) shared: Shared,
     pub(super) writer: Writer,
 }
@@ -39,7 +39,7 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
     let dir = options.dir.clone();
     let log_dir = dir.join("log");
     fs::create_dir_all(&log_dir).map_err(|error| io_error("creating", &log_dir, error))?;
-    let lock = lock(&dir)?;
+    let lock = DirLock::acquire(&dir)?;
 
     let mut segments = list_segments(&log_dir)?;
     if segments.is_empty() {
@@ -80,18 +80,6 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
     let segments = Segments::new(segments, end.position);
     let shared = Shared::new(options, segments, space, state, index, &writer, indexed);
     Ok(Recovered { lock, shared, writer })
-}
-
-/// Makes this process the only one in the directory.
-fn lock(dir: &Path) -> Result<File, StoreError> {
-    let path = dir.join("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(|error| io_error("opening", &path, error))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(StoreError::Locked(dir.to_owned())),
-        Err(error) => Err(io_error("locking", &path, error.into())),
-    }
 }
 
 /// The segments, each good and each following the one before.

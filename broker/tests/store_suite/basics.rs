@@ -8,7 +8,7 @@ use crate::support::*;
 
 #[test]
 fn what_is_committed_is_found() {
-    let dir = temp_dir();
+    let dir = disk_dir();
     let store = open(dir.path());
     let mut model = Model::default();
     model.commit(&store, &[put(b"a", b"1"), put(b"ab", b"2"), put(b"b", b"3"), append(1, b"hello"), append(1, b"")]);
@@ -31,7 +31,7 @@ fn what_is_committed_is_found() {
 
 #[test]
 fn positions_grow_over_segments_and_only_they_are_read() {
-    let dir = temp_dir();
+    let dir = disk_dir();
     let store = open(dir.path());
     let mut model = Model::default();
     for size in [30_000, 30_000, 30_000, 1, 60_000] {

@@ -88,7 +88,7 @@ fn run_and_kill(dir: &Path, answers: usize, acknowledged: &mut HashMap<u32, u64>
 
 #[test]
 fn what_was_answered_survives_kill_9() {
-    let dir = temp_dir();
+    let dir = disk_dir();
     let mut acknowledged = HashMap::new();
     for cycle in 0..CYCLES {
         run_and_kill(dir.path(), 100 + cycle * 97 % 400, &mut acknowledged);
