@@ -68,11 +68,11 @@ impl Ledger {
     pub(super) fn find_groups(&mut self, source: &mut dyn Source) {
         for (id, offset) in std::mem::take(&mut self.groupless) {
             let Some(queue) = self.queues.get_mut(&id) else { continue };
-            if queue.get(offset).is_some_and(|lease| lease.order_group.is_none()) {
-                if let Some((mut lease, _)) = queue.remove(offset) {
-                    lease.order_group = Some(source.message_group(id, offset).unwrap_or(NO_GROUP));
-                    queue.put(offset, lease);
-                }
+            if queue.get(offset).is_some_and(|lease| lease.order_group.is_none())
+                && let Some((mut lease, _)) = queue.remove(offset)
+            {
+                lease.order_group = Some(source.message_group(id, offset).unwrap_or(NO_GROUP));
+                queue.put(offset, lease);
             }
         }
     }
@@ -100,11 +100,11 @@ impl Ledger {
         let Range { start: first, end } = pop.args.queues;
         let count = end.saturating_sub(first);
         let mut start = 0;
-        if count > 1 {
-            if let Some(cursor) = self.cursors.get_mut(kind as usize).and_then(|places| places.get_mut(place)) {
-                start = *cursor % count;
-                *cursor = start + 1;
-            }
+        if count > 1
+            && let Some(cursor) = self.cursors.get_mut(kind as usize).and_then(|places| places.get_mut(place))
+        {
+            start = *cursor % count;
+            *cursor = start + 1;
         }
         for id in (first + start..end).chain(first..first + start) {
             if !pop.wants_more() {

@@ -48,10 +48,10 @@ impl Queue {
         let newly = (Bound::Excluded((self.clock_ms, u64::MAX)), Bound::Included((now_ms, u64::MAX)));
         for &(deadline, offset) in self.due.range(newly) {
             self.expired += 1;
-            if let Some(order) = &mut self.order {
-                if let Some(group) = self.open.get(&offset).and_then(|lease| lease.order_group) {
-                    order.expire(group, deadline);
-                }
+            if let Some(order) = &mut self.order
+                && let Some(group) = self.open.get(&offset).and_then(|lease| lease.order_group)
+            {
+                order.expire(group, deadline);
             }
         }
         self.clock_ms = now_ms;

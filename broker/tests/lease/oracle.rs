@@ -90,11 +90,12 @@ impl Oracle {
     pub(crate) fn release(&mut self, now: i64, holder: u32, invisible: i64) -> usize {
         let mut changed = 0;
         for state in self.states.values_mut() {
-            if let State::Open(held) = state {
-                if held.holder == holder && held.deadline > now + invisible {
-                    held.deadline = now + invisible;
-                    changed += 1;
-                }
+            if let State::Open(held) = state
+                && held.holder == holder
+                && held.deadline > now + invisible
+            {
+                held.deadline = now + invisible;
+                changed += 1;
             }
         }
         changed
