@@ -51,9 +51,12 @@ pub(super) async fn answer(
 async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest) -> Result<Receive, Problem> {
     let permit = room.gates.receive()?;
     room.sessions.heard(&caller.client_id);
+    let queue = request.message_queue.unwrap_or_default();
+    // Before the settings: a client whose names are illegal has none, and is to hear why.
+    let topic = validate::topic(queue.topic.as_ref())?;
+    let group = validate::group(request.group.as_ref())?;
     let profile = room.sessions.profile(&caller.client_id).ok_or(Problem::NoSettings)?;
     let config = room.config.get();
-    let queue = request.message_queue.unwrap_or_default();
     let poll_ms = validate::polling_ms(
         request.long_polling_timeout.as_ref(),
         caller.deadline,
@@ -61,8 +64,6 @@ async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest
         caller.is_old(),
         &config,
     )?;
-    let topic = validate::topic(queue.topic.as_ref())?;
-    let group = validate::group(request.group.as_ref())?;
     let lease = wanted_lease(request.auto_renew, request.invisible_duration.as_ref(), &config)?;
     let filter = validate::filter(request.filter_expression.as_ref())?;
     let attempt_id = validate::attempt_id(request.attempt_id)?;

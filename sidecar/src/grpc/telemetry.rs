@@ -16,6 +16,7 @@ use waybill_protocol::{
 };
 
 use super::{Room, errors::Problem, metadata::Caller, validate};
+use crate::backend::BackendError;
 use crate::limits;
 use crate::session::{CommandSender, Profile, carry_over, merge, settings_command};
 
