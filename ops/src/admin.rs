@@ -20,6 +20,7 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::exposition;
 use crate::process::ProcessMetrics;
 
 /// Answers whether the process can serve; an error is the reason why not, for people.
@@ -28,13 +29,16 @@ pub type Readiness = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
 /// Shows the effective configuration, without secrets.
 pub type ConfigView = Arc<dyn Fn() -> serde_json::Value + Send + Sync>;
 
+/// The text of the metrics, without those of the process and without the end mark.
+type MetricsView = Arc<dyn Fn() -> Result<String, fmt::Error> + Send + Sync>;
+
 /// How long an answer under way may take once the process is asked to stop.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// What the admin port shows.
 #[derive(Clone)]
 pub struct Admin {
-    registries: Vec<Arc<Mutex<Registry>>>,
+    metrics: MetricsView,
     ready: Readiness,
     config: ConfigView,
 }
@@ -52,27 +56,38 @@ impl Admin {
         ready: impl Fn() -> Result<(), String> + Send + Sync + 'static,
         config: impl Fn() -> serde_json::Value + Send + Sync + 'static,
     ) -> Self {
-        Self { registries: vec![registry], ready: Arc::new(ready), config: Arc::new(config) }
+        let metrics = Arc::new(move || exposition::of(&registry.lock()));
+        Self { metrics, ready: Arc::new(ready), config: Arc::new(config) }
     }
 
-    /// One admin port for several parts of a process: ready when all are; metrics of all, whose names must differ;
+    /// One admin port for several parts of a process: ready when all are; the metrics of all, with the label `part`;
     /// configurations by the part's name.
     #[must_use]
     pub fn joined(parts: impl IntoIterator<Item = (&'static str, Self)>) -> Self {
-        let parts: Vec<(&'static str, Self)> = parts.into_iter().collect();
-        let registries = parts.iter().flat_map(|(_name, part)| part.registries.clone()).collect();
-        let all = Arc::new(parts);
-        let of = all.clone();
+        let parts: Arc<[(&'static str, Self)]> = parts.into_iter().collect();
+        let (measured, configured, asked) = (parts.clone(), parts.clone(), parts);
         Self {
-            registries,
+            metrics: Arc::new(move || {
+                let texts = measured.iter().map(|(name, part)| Ok((*name, (part.metrics)()?)));
+                Ok(exposition::joined(&texts.collect::<Result<Vec<_>, fmt::Error>>()?))
+            }),
             ready: Arc::new(move || {
-                all.iter().try_for_each(|(name, part)| part.ready().map_err(|reason| format!("{name}: {reason}")))
+                asked.iter().try_for_each(|(name, part)| part.ready().map_err(|reason| format!("{name}: {reason}")))
             }),
             config: Arc::new(move || {
-                let views = of.iter().map(|(name, part)| ((*name).to_owned(), (part.config)()));
+                let views = configured.iter().map(|(name, part)| ((*name).to_owned(), (part.config)()));
                 serde_json::Value::Object(views.collect())
             }),
         }
+    }
+
+    fn metrics_text(&self) -> Result<String, fmt::Error> {
+        let mut process = Registry::default();
+        process.register_collector(Box::new(ProcessMetrics));
+        let mut body = (self.metrics)()?;
+        text::encode_registry(&mut body, &process)?;
+        text::encode_eof(&mut body)?;
+        Ok(body)
     }
 
     /// Whether the process can serve, as `/readyz` says it.
@@ -109,22 +124,10 @@ async fn readyz(State(admin): State<Admin>) -> Response {
 
 async fn metrics(State(admin): State<Admin>) -> Response {
     const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    match encode_metrics(&admin.registries) {
+    match admin.metrics_text() {
         Ok(body) => ([(header::CONTENT_TYPE, OPEN_METRICS)], body).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("cannot write metrics: {error}\n")).into_response(),
     }
-}
-
-fn encode_metrics(registries: &[Arc<Mutex<Registry>>]) -> Result<String, fmt::Error> {
-    let mut process = Registry::default();
-    process.register_collector(Box::new(ProcessMetrics));
-    let mut body = String::new();
-    for registry in registries {
-        text::encode_registry(&mut body, &registry.lock())?;
-    }
-    text::encode_registry(&mut body, &process)?;
-    text::encode_eof(&mut body)?;
-    Ok(body)
 }
 
 async fn config(State(admin): State<Admin>) -> Response {
@@ -167,8 +170,10 @@ mod tests {
         ready[0].store(false, Ordering::SeqCst);
         assert_eq!(admin.ready(), Err("broker: not yet".to_owned()));
         assert_eq!((admin.config)(), serde_json::json!({"broker": {"is": "one"}, "sidecar": {"is": "two"}}));
-        let metrics = encode_metrics(&admin.registries).expect("text");
-        assert!(metrics.contains("one_total 0") && metrics.contains("two_total 0"), "{metrics}");
+        let metrics = admin.metrics_text().expect("text");
+        for wanted in ["one_total{part=\"broker\"} 0\n", "two_total{part=\"sidecar\"} 0\n"] {
+            assert!(metrics.contains(wanted), "{wanted} is missing in {metrics}");
+        }
     }
 
     #[tokio::test]

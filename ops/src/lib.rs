@@ -6,6 +6,7 @@
 pub mod admin;
 pub mod clock;
 pub mod config;
+mod exposition;
 pub mod logs;
 pub mod process;
 pub mod signal;
