@@ -36,7 +36,7 @@ pub trait JsonBody: Serialize + DeserializeOwned {
     fn from_json(text: &[u8]) -> Result<Self, BodyError> {
         // Left alone, serde would read an array as the values of the fields in their order.
         if text.trim_ascii_start().first() != Some(&b'{') {
-            return Err(serde::de::Error::custom("a body is an object")).map_err(BodyError);
+            return Err(BodyError(serde::de::Error::custom("a body is an object")));
         }
         let error = match serde_json::from_slice(text) {
             Ok(body) => return Ok(body),
