@@ -16,7 +16,7 @@ use super::committer::Committer;
 use super::error::StoreError;
 use super::index::IndexError;
 use super::lock::DirLock;
-use super::options::Options;
+use super::options::{Flush, Options};
 use super::recovery::{self, Recovered};
 use super::schema;
 use super::segment::SEGMENT_HEADER;
@@ -37,6 +37,7 @@ struct Running {
 struct Threads {
     committer: JoinHandle<()>,
     space: JoinHandle<()>,
+    flusher: Option<JoinHandle<()>>,
     checkpoints: JoinHandle<Result<(), IndexError>>,
     lock: DirLock,
 }
@@ -54,6 +55,10 @@ impl Store {
         let threads = Threads {
             committer: spawn("store-committer", &shared, |_| committer.run())?,
             space: spawn("store-space", &shared, |shared| shared.space.run())?,
+            flusher: match shared.options.flush {
+                Flush::Sync => None,
+                Flush::Async => Some(spawn("store-flusher", &shared, |shared| shared.flusher.run(shared))?),
+            },
             checkpoints: spawn("store-index", &shared, checkpoint::run)?,
             lock,
         };
@@ -169,7 +174,7 @@ impl Store {
             bytes: counters.bytes.get(),
             groups: counters.groups.get(),
             largest_group: counters.largest_group.get(),
-            syncs: counters.syncs.get(),
+            syncs: shared.flusher.syncs(),
             log_time: Duration::from_nanos(counters.log_nanos.get()),
             pending_bytes: shared.inbox.pending_bytes(),
             checkpoints: counters.checkpoints.get(),
@@ -177,7 +182,7 @@ impl Store {
             last_checkpoint: Duration::from_nanos(counters.last_checkpoint_nanos.get()),
             overlay_bytes: shared.overlay_bytes(),
             log_end: shared.segments.committed(),
-            log_durable: shared.durable.get(),
+            log_durable: shared.flusher.durable(),
             log_indexed: shared.indexed(),
         }
     }
@@ -232,6 +237,8 @@ impl Running {
         let committed = threads.committer.join();
         shared.space.stop();
         let spaced = threads.space.join();
+        shared.flusher.stop();
+        let flushed = threads.flusher.map_or(Ok(()), JoinHandle::join);
         shared.alarm.close();
         let checkpointed = threads.checkpoints.join();
         shared.index.close();
@@ -239,6 +246,7 @@ impl Running {
         let ended = |thread: &str| StoreError::Failed(format!("the {thread} thread ended").into());
         committed.map_err(|_| ended("committer"))?;
         spaced.map_err(|_| ended("space"))?;
+        flushed.map_err(|_| ended("flusher"))?;
         if let Some(failed @ StoreError::Failed(_)) = shared.inbox.refuses() {
             return Err(failed);
         }

@@ -108,7 +108,7 @@ fn attempt(shared: &Shared, snapshot: &Snapshot) -> Result<(), IndexError> {
 /// The index must not be ahead of what the disk has of the log.
 fn wait_until_durable(shared: &Shared, position: u64) -> Result<(), IndexError> {
     let mut closing = shared.alarm.closing.lock();
-    while shared.options.flush == Flush::Async && shared.durable.get() < position {
+    while shared.options.flush == Flush::Async && shared.flusher.durable() < position {
         if *closing || shared.inbox.refuses().is_some() {
             return Err(IndexError::Closed);
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::batch::{Batch, Record};
 use super::commit::Committed;
 use super::error::StoreError;
-use super::inbox::{Found, Submission};
+use super::inbox::Submission;
 use super::options::Flush;
 use super::record::{Operation, Operations};
 use super::shared::Shared;
@@ -23,33 +23,22 @@ pub(super) struct Committer {
     next: HashMap<QueueKey, u64>,
     /// The group that is being committed; kept for its room.
     group: Vec<Submission>,
-    /// Since when something waits for a sync.
-    unsynced_since: Option<Instant>,
 }
 
 impl Committer {
     pub(super) fn new(shared: Arc<Shared>, writer: Writer) -> Self {
         let next = shared.state.read().queues.nexts().collect();
-        Self { shared, writer, next, group: Vec::new(), unsynced_since: None }
+        Self { shared, writer, next, group: Vec::new() }
     }
 
     /// Commits until the inbox is closed and empty, or has failed.
     pub(super) fn run(mut self) {
         let opened_at = self.writer.end();
         let mut arrived = Vec::new();
-        loop {
-            let deadline = self.unsynced_since.map(|since| since + self.shared.options.async_sync_interval);
-            match self.shared.inbox.take(deadline, arrived) {
-                Found::Group(found) => {
-                    arrived = found;
-                    self.accept(&mut arrived);
-                }
-                Found::Nothing => arrived = Vec::new(),
-                Found::Closed => break,
-            }
-            let overdue = deadline.is_some_and(|deadline| Instant::now() >= deadline);
-            let result = self.commit().and_then(|()| if overdue { self.sync() } else { Ok(()) });
-            if let Err(error) = result {
+        while let Some(found) = self.shared.inbox.take(arrived) {
+            arrived = found;
+            self.accept(&mut arrived);
+            if let Err(error) = self.commit() {
                 self.fail(&error);
             }
         }
@@ -80,10 +69,9 @@ impl Committer {
         let shared = self.shared.clone();
         let started = Instant::now();
         let records = self.group.iter_mut().map(|submission| &mut submission.record);
-        let written = self.writer.write(records, &shared.space, &shared.segments)?;
-        match shared.options.flush {
-            Flush::Sync => self.sync()?,
-            Flush::Async => self.unsynced_since = self.unsynced_since.or(Some(started)),
+        let written = self.writer.write(records, &shared.space, &shared.segments, &shared.flusher)?;
+        if shared.options.flush == Flush::Sync {
+            shared.flusher.sync()?;
         }
         shared.counters.log_nanos.add(started.elapsed().as_nanos() as u64);
         let without_room = self.group.split_off(written);
@@ -124,24 +112,14 @@ impl Committer {
         }
     }
 
-    /// Brings what was written to the disk.
-    fn sync(&mut self) -> io::Result<()> {
-        self.shared.counters.syncs.add(self.writer.sync()?);
-        self.shared.durable.set(self.writer.durable());
-        if self.unsynced_since.take().is_some() {
-            self.shared.alarm.ring();
-        }
-        Ok(())
-    }
-
     /// Writes an empty record, which says that everything before it is on the disk.
     fn finish(&mut self) -> io::Result<()> {
-        self.sync()?;
+        let shared = self.shared.clone();
+        shared.flusher.sync()?;
         let room = self.writer.segment_end().saturating_sub(self.writer.end());
         if let Ok(mut last) = Batch::new().finish(room) {
-            let shared = self.shared.clone();
-            self.writer.write([&mut last].into_iter(), &shared.space, &shared.segments)?;
-            self.sync()?;
+            self.writer.write([&mut last].into_iter(), &shared.space, &shared.segments, &shared.flusher)?;
+            shared.flusher.sync()?;
             shared.segments.set_committed(self.writer.end());
             shared.state.write().apply(last.position(), last.len(), last.body());
         }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
@@ -16,17 +15,6 @@ use super::error::StoreError;
 pub(super) struct Submission {
     pub(super) record: Record,
     pub(super) answer: oneshot::Sender<Answer>,
-}
-
-/// What the committer finds when it looks.
-#[derive(Debug)]
-pub(super) enum Found {
-    /// Batches to commit, in order.
-    Group(Vec<Submission>),
-    /// Nothing until the deadline.
-    Nothing,
-    /// Nothing, and nothing will come.
-    Closed,
 }
 
 #[derive(Debug, Default)]
@@ -74,26 +62,18 @@ impl Inbox {
         commit
     }
 
-    /// Everything that waits; else waits itself, until `deadline` at most. `emptied` is room for what comes next.
-    pub(super) fn take(&self, deadline: Option<Instant>, emptied: Vec<Submission>) -> Found {
+    /// Everything that waits; else waits itself. `None` if nothing will come. `emptied` is room for what comes next.
+    pub(super) fn take(&self, emptied: Vec<Submission>) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock();
         loop {
             if !waiting.submissions.is_empty() {
-                return Found::Group(std::mem::replace(&mut waiting.submissions, emptied));
+                return Some(std::mem::replace(&mut waiting.submissions, emptied));
             }
             if !matches!(waiting.phase, Phase::Open) {
-                return Found::Closed;
+                return None;
             }
             waiting.asleep = true;
-            match deadline {
-                None => self.arrived.wait(&mut waiting),
-                Some(deadline) => {
-                    if self.arrived.wait_until(&mut waiting, deadline).timed_out() {
-                        waiting.asleep = false;
-                        return Found::Nothing;
-                    }
-                }
-            }
+            self.arrived.wait(&mut waiting);
         }
     }
 

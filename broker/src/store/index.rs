@@ -26,6 +26,8 @@ const OPEN_TABLES: usize = 64;
 const LEVEL0_TABLES: u8 = 4;
 /// The size of a table in bytes. Small, so that one step of a compaction is short.
 const TABLE_BYTES: u64 = 8 * 1024 * 1024;
+/// Merges after a checkpoint, at most; each takes what needs it most.
+const COMPACTION_STEPS: usize = 4;
 /// Its presence says that the index must be built again from the log.
 const DAMAGED: &str = "index.damaged";
 const DIR: &str = "index";
@@ -182,10 +184,16 @@ impl Index {
         })
     }
 
-    /// Merges tables if there are many.
+    /// Merges tables where there are many.
     pub(super) fn compact(&self) -> Result<(), IndexError> {
-        let strategy = Leveled::default().with_l0_threshold(LEVEL0_TABLES).with_table_target_size(TABLE_BYTES);
-        self.with(|tree| Ok(tree.tree.compact(Arc::new(strategy), tree.sequence.get())?))
+        let strategy =
+            Arc::new(Leveled::default().with_l0_threshold(LEVEL0_TABLES).with_table_target_size(TABLE_BYTES));
+        self.with(|tree| {
+            for _ in 0..COMPACTION_STEPS {
+                tree.tree.compact(strategy.clone(), tree.sequence.get())?;
+            }
+            Ok(())
+        })
     }
 
     fn with<T>(&self, work: impl FnOnce(&Tree) -> Result<T, IndexError>) -> Result<T, IndexError> {

@@ -24,6 +24,7 @@ mod types;
 
 // The log.
 mod disk;
+mod flusher;
 mod record;
 mod segment;
 mod segments;

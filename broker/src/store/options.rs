@@ -64,7 +64,7 @@ impl Options {
 
     pub(super) fn validate(&self) -> Result<(), StoreError> {
         let wrong = |name, reason| Err(StoreError::Options { name, reason });
-        if !(64 * 1024..=1024 * MIB).contains(&self.segment_bytes) || self.segment_bytes % 4096 != 0 {
+        if !(64 * 1024..=1024 * MIB).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {
             return wrong("segment_bytes", "must be a multiple of 4 KiB from 64 KiB to 1 GiB");
         }
         if self.space_retry_interval.is_zero() {

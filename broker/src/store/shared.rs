@@ -4,6 +4,7 @@ use parking_lot::RwLock;
 
 use super::checkpoint::Alarm;
 use super::error::StoreError;
+use super::flusher::Flusher;
 use super::inbox::Inbox;
 use super::index::Index;
 use super::options::Options;
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) options: Options,
     pub(super) segments: Segments,
     pub(super) space: Space,
+    pub(super) flusher: Flusher,
     pub(super) inbox: Inbox,
     pub(super) state: RwLock<State>,
     pub(super) index: Index,
@@ -31,8 +33,6 @@ pub(super) struct Shared {
     pub(super) counters: Counters,
     /// The end of the segment that is written.
     pub(super) segment_end: Counter,
-    /// The end of what is on the disk.
-    pub(super) durable: Counter,
     /// The end of what is in the index.
     indexed: Counter,
     overlay_bytes: Counter,
@@ -49,6 +49,7 @@ impl Shared {
         indexed: u64,
     ) -> Self {
         let shared = Self {
+            flusher: Flusher::new(options.disk.clone(), writer.end()),
             options,
             segments,
             space,
@@ -58,12 +59,10 @@ impl Shared {
             alarm: Alarm::default(),
             counters: Counters::default(),
             segment_end: Counter::default(),
-            durable: Counter::default(),
             indexed: Counter::default(),
             overlay_bytes: Counter::default(),
         };
         shared.segment_end.set(writer.segment_end());
-        shared.durable.set(writer.durable());
         shared.indexed.set(indexed);
         shared.overlay_bytes.set(shared.state.read().bytes());
         shared
@@ -97,6 +96,8 @@ impl Shared {
     pub(super) fn fail(&self, reason: &str) {
         tracing::error!(reason, "the store has failed and takes nothing until it is opened again");
         self.inbox.fail(reason.into());
+        // Whoever waits for one of these waits no longer.
+        self.space.stop();
         self.alarm.ring();
     }
 

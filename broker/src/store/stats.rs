@@ -43,7 +43,6 @@ pub(super) struct Counters {
     pub(super) bytes: Counter,
     pub(super) groups: Counter,
     pub(super) largest_group: Counter,
-    pub(super) syncs: Counter,
     pub(super) log_nanos: Counter,
     pub(super) checkpoints: Counter,
     pub(super) failed_checkpoints: Counter,

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::batch::{Place, Record};
 use super::disk::{Disk, write_all};
+use super::flusher::Flusher;
 use super::segment::Segment;
 use super::segments::Segments;
 use super::space::{Space, Writable};
@@ -17,33 +18,25 @@ pub(super) struct Writer {
     segment: Arc<Segment>,
     file: Arc<File>,
     /// The position the next record is written at, unless it goes to the next segment.
-    end: u64,
+    next: u64,
     /// Where the last record ended.
-    previous_end: u64,
-    durable: u64,
-    /// Segments left behind since the last sync.
-    unsynced: Vec<Arc<File>>,
+    end: u64,
 }
 
 impl Writer {
-    /// Continues a log at `end`, everything before it being durable.
+    /// Continues a log at `end`.
     pub(super) fn new(disk: Arc<dyn Disk>, (segment, file): Writable, end: u64) -> Self {
-        Self { disk, segment, file, end, previous_end: end, durable: end, unsynced: Vec::new() }
+        Self { disk, segment, file, next: end, end }
     }
 
     /// Where the last record ended.
     pub(super) fn end(&self) -> u64 {
-        self.previous_end
+        self.end
     }
 
     /// The end of the current segment.
     pub(super) fn segment_end(&self) -> u64 {
         self.segment.end()
-    }
-
-    /// Everything before this position is on the disk.
-    pub(super) fn durable(&self) -> u64 {
-        self.durable
     }
 
     /// Places and writes records in order; answers how many had room. An error means that the log has failed.
@@ -52,51 +45,42 @@ impl Writer {
         records: impl Iterator<Item = &'a mut Record>,
         space: &Space,
         segments: &Segments,
+        flusher: &Flusher,
     ) -> io::Result<usize> {
+        let durable = flusher.durable();
         let mut written = 0;
         let mut run = Vec::with_capacity(records.size_hint().0);
-        let mut run_start = self.end;
+        let mut run_start = self.next;
         for record in records {
-            if self.end + record.len() > self.segment.end() {
-                self.write_run(&run, run_start)?;
+            if self.next + record.len() > self.segment.end() {
+                self.write_run(&run, run_start, flusher)?;
                 run.clear();
                 let Some((segment, file)) = space.take() else { return Ok(written) };
                 segments.push(segment.clone());
-                self.unsynced.push(std::mem::replace(&mut self.file, file));
-                self.segment = segment;
-                self.end = self.segment.first();
-                run_start = self.end;
+                (self.segment, self.file) = (segment, file);
+                self.next = self.segment.first();
+                run_start = self.next;
             }
             // A segment is at most 1 GiB, so the rest of one fits.
-            let gap = (self.end - self.previous_end) as u32;
-            record.place(Place { position: self.end, durable: self.durable, gap, seed: self.segment.seed });
-            self.end += record.len();
-            self.previous_end = self.end;
+            let gap = (self.next - self.end) as u32;
+            record.place(Place { position: self.next, durable, gap, seed: self.segment.seed });
+            self.next += record.len();
+            self.end = self.next;
             run.push(&*record);
             written += 1;
         }
-        self.write_run(&run, run_start)?;
+        self.write_run(&run, run_start, flusher)?;
         Ok(written)
     }
 
     /// Writes records that follow one another in the current segment.
-    fn write_run(&self, run: &[&Record], start: u64) -> io::Result<()> {
+    fn write_run(&self, run: &[&Record], start: u64, flusher: &Flusher) -> io::Result<()> {
+        if run.is_empty() {
+            return Ok(());
+        }
         let mut parts: Vec<_> = run.iter().map(|record| IoSlice::new(record.bytes())).collect();
-        write_all(&*self.disk, &self.file, &mut parts, start - self.segment.base)
-    }
-
-    /// Brings everything written to the disk; answers how many files were synced.
-    pub(super) fn sync(&mut self) -> io::Result<u64> {
-        if self.durable == self.previous_end {
-            return Ok(0);
-        }
-        let files = self.unsynced.len() as u64 + 1;
-        // The older first: what is durable has no holes.
-        for file in self.unsynced.drain(..) {
-            self.disk.sync(&file)?;
-        }
-        self.disk.sync(&self.file)?;
-        self.durable = self.previous_end;
-        Ok(files)
+        write_all(&*self.disk, &self.file, &mut parts, start - self.segment.base)?;
+        flusher.wrote(&self.file, self.end);
+        Ok(())
     }
 }

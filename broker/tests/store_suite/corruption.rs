@@ -199,7 +199,8 @@ fn an_index_that_is_missing_damaged_or_ahead_is_built_again() {
         let found = fs::read_dir(dir.join("index/tables")).unwrap();
         found.map(|entry| entry.unwrap().path()).collect()
     };
-    let harms: [(&str, &dyn Fn(&Path)); 6] = [
+    type Harm<'a> = (&'static str, &'a dyn Fn(&Path));
+    let harms: [Harm<'_>; 6] = [
         ("missing", &|dir| fs::remove_dir_all(dir.join("index")).unwrap()),
         ("without its tables", &|dir| fs::remove_dir_all(dir.join("index/tables")).unwrap()),
         ("a bad pointer", &|dir| fs::write(dir.join("index/current"), [9; 25]).unwrap()),

@@ -82,7 +82,9 @@ fn a_store_opens_on_a_full_disk_with_what_it_has() {
     let dir = temp_dir();
     let mut model = Model::default();
     model.commit(&open(dir.path()), &[append(1, b"x"), put(b"a", b"1")]);
-    std::fs::remove_file(&log_files(dir.path())[1].1).unwrap();
+    for (_, next) in &log_files(dir.path())[1..] {
+        std::fs::remove_file(next).unwrap();
+    }
     let disk = Arc::new(TestDisk::default());
     disk.full.store(true, Ordering::SeqCst);
     let store = open_on(dir.path(), &disk);

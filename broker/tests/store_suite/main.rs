@@ -1,4 +1,10 @@
 //! Tests of the store through its public side: what was committed is there, whatever happened to the process and the files.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "the helpers of tests say what they expect; the lints know tests only by their attribute"
+)]
 
 mod basics;
 mod commits;
