@@ -1,0 +1,414 @@
+//! The remoting requests beside pop and ack: batches, routes, topics, groups, clients, offsets, and what is refused.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::BTreeMap;
+
+use support::{Got, Rig};
+use waybill_protocol::handle::{ReceiptHandle, TopicType};
+use waybill_protocol::message::encode_batch;
+use waybill_protocol::message::{BatchItem, properties};
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
+    BatchChangeInvisibleTimeRequestHeader, BitSet, Command, ConsumerData, ConsumerList,
+    ConsumerSendMsgBackRequestHeader, EntryCodes, GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody,
+    OffsetResponseHeader, PopMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader,
+    SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData,
+    UpdateConsumerOffsetRequestHeader,
+};
+
+async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    for n in 0..count {
+        rig.send("t", &format!("m{n:03}")).await;
+    }
+    let mut got = Vec::new();
+    while got.len() < count {
+        got.extend(rig.pop("g", "t", 32, 60_000).await);
+    }
+    (rig, got)
+}
+
+fn batch_ack(handles: &[(&ReceiptHandle, &[i64])]) -> Command {
+    let acks = handles
+        .iter()
+        .map(|(handle, offsets)| {
+            let mut bits = BitSet::new();
+            for offset in *offsets {
+                bits.set(usize::try_from(offset - handle.start_offset).unwrap()).unwrap();
+            }
+            BatchAck {
+                consumer_group: "g".into(),
+                topic: "t".into(),
+                retry: TopicType::Normal,
+                start_offset: handle.start_offset,
+                queue_id: handle.queue_id,
+                revive_queue_id: 0,
+                pop_time: handle.pop_time,
+                invisible_time: handle.invisible_time,
+                bit_set: bits,
+            }
+        })
+        .collect();
+    Command::request(request::BATCH_ACK_MESSAGE).with_json(&BatchAckBody { broker_name: "broker-a".into(), acks })
+}
+
+fn entry(handle: &ReceiptHandle, invisible_time: i64) -> BatchChangeInvisibleEntry {
+    BatchChangeInvisibleEntry {
+        queue_id: handle.queue_id,
+        extra_info: handle.to_string(),
+        offset: handle.offset,
+        invisible_time,
+        ..Default::default()
+    }
+}
+
+fn batch_change(entries: Vec<BatchChangeInvisibleEntry>) -> Command {
+    Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
+        .with_header(&BatchChangeInvisibleTimeRequestHeader { consumer_group: "g".into(), topic: "t".into() })
+        .with_json(&BatchChangeInvisibleBody { entries })
+}
+
+/// C08, as far as the broker is concerned.
+#[tokio::test]
+async fn a_batch_ack_says_which_entry_failed_if_it_is_asked() {
+    let (rig, got) = with_messages(8).await;
+    let first = &got[0].handle;
+    let stale = ReceiptHandle { pop_time: first.pop_time - 1, start_offset: 5, ..first.clone() };
+    let mut command = batch_ack(&[(first, &[0, 1, 2]), (&stale, &[5]), (first, &[1, 100])]);
+    command.ext.set("entryResults", "true");
+    let answer: EntryCodes = rig.ok(command).await.json().unwrap();
+    let codes: Vec<i32> = answer.entries.iter().map(|entry| entry.code).collect();
+    let (ok, no) = (response::SUCCESS, response::NO_MESSAGE);
+    assert_eq!(codes, [ok, ok, ok, no, ok, no], "a repetition is harmless, a stale or unknown one fails alone");
+    rig.clock.advance(60_000);
+    assert_eq!(rig.drain_ids("g", "t").await, ["m003", "m004", "m005", "m006", "m007"]);
+}
+
+#[tokio::test]
+async fn a_batch_ack_of_an_upstream_peer_gets_the_upstream_answer() {
+    let (rig, got) = with_messages(3).await;
+    let answer = rig.ok(batch_ack(&[(&got[0].handle, &[0, 1, 77])])).await;
+    assert!(answer.body.is_empty());
+    assert_eq!(rig.call(batch_ack(&[])).await.code, response::NO_MESSAGE);
+    rig.clock.advance(60_000);
+    assert_eq!(rig.drain_ids("g", "t").await, ["m002"]);
+}
+
+/// C07, as far as the broker is concerned: one record and one sync for the whole batch, one answer for each entry.
+#[tokio::test]
+async fn a_batch_change_is_one_record_and_bad_entries_fail_alone() {
+    let (rig, got) = with_messages(100).await;
+    let mut entries: Vec<_> = got.iter().map(|got| entry(&got.handle, 120_000)).collect();
+    entries[3].extra_info = "garbage".into();
+    entries[4].topic = "another".into();
+    entries[5].invisible_time = -1;
+    entries[6].extra_info = ReceiptHandle { pop_time: 1, ..got[6].handle.clone() }.to_string();
+    entries.push(entry(&got[0].handle, 90_000));
+    let before = rig.broker.core().store().stats();
+    let answer: BatchChangeInvisibleResult = rig.ok(batch_change(entries)).await.json().unwrap();
+    let after = rig.broker.core().store().stats();
+    assert_eq!((after.records - before.records, after.syncs - before.syncs), (1, 1));
+    let codes: Vec<i32> = answer.entries.iter().map(|entry| entry.code).collect();
+    assert_eq!(codes.len(), 101, "one answer for each entry");
+    for (index, code) in codes.iter().enumerate() {
+        let expected = match index {
+            3 | 4 => response::MESSAGE_ILLEGAL,
+            5 => response::INVALID_PARAMETER,
+            6 => response::NO_MESSAGE,
+            _ => response::SUCCESS,
+        };
+        assert_eq!(*code, expected, "entry {index}");
+    }
+    assert_eq!(answer.entries[100].pop_time, got[0].handle.pop_time);
+    rig.clock.advance(60_000);
+    assert_eq!(
+        rig.drain_ids("g", "t").await,
+        ["m003", "m004", "m005", "m006"],
+        "those that failed kept their old lease"
+    );
+    rig.clock.advance(30_000);
+    assert_eq!(rig.drain_ids("g", "t").await, ["m000"], "of two changes of one message the last one holds");
+    rig.clock.advance(30_000);
+    assert_eq!(rig.drain_ids("g", "t").await.len(), 95);
+}
+
+#[tokio::test]
+async fn a_batch_over_a_limit_changes_nothing() {
+    let (rig, got) = with_messages(1).await;
+    let before = rig.broker.core().store().stats().records;
+    let many = vec![entry(&got[0].handle, 1_000); 1025];
+    assert_eq!(rig.call(batch_change(many)).await.code, response::MESSAGE_ILLEGAL);
+    let long = batch_change(Vec::new()).with_body(vec![b' '; (4 << 20) + 1]);
+    assert_eq!(rig.call(long).await.code, response::MESSAGE_ILLEGAL);
+    for body in [&b""[..], b"{", b"[[[[[[", b"{\"entries\":7}", b"\xff\xfe"] {
+        assert_eq!(
+            rig.call(batch_change(Vec::new()).with_body(body.to_vec())).await.code,
+            response::MESSAGE_ILLEGAL,
+            "{body:?}"
+        );
+    }
+    let empty: BatchChangeInvisibleResult = rig.ok(batch_change(Vec::new())).await.json().unwrap();
+    assert!(empty.entries.is_empty());
+    assert_eq!(rig.broker.core().store().stats().records, before);
+}
+
+#[tokio::test]
+async fn suspend_gives_back_without_counting() {
+    let (rig, got) = with_messages(1).await;
+    let entry = BatchChangeInvisibleEntry { suspend: true, ..entry(&got[0].handle, 0) };
+    rig.ok(batch_change(vec![entry])).await;
+    let again = rig.pop("g", "t", 1, 60_000).await;
+    assert_eq!(again[0].attempt(), 1);
+}
+
+#[tokio::test]
+async fn a_batch_of_messages_lies_side_by_side_in_one_queue() {
+    let rig = Rig::new();
+    rig.topic("t", 4).await;
+    rig.group("g").await;
+    let items: Vec<BatchItem> = (0..3)
+        .map(|n| BatchItem {
+            flag: 0,
+            body: bytes::Bytes::from(format!("body {n}")),
+            properties: properties::encode([(properties::UNIQ_KEY, format!("id{n}"))]).unwrap(),
+        })
+        .collect();
+    let template = Rig::send_command("t", "x", None, "x");
+    let header = SendMessageRequestHeader::decode_v2(&template.ext).unwrap();
+    let body = encode_batch(&items).unwrap();
+    let command = Command::request(request::SEND_BATCH_MESSAGE).with_header(&header).with_body(body);
+    let answer: SendMessageResponseHeader = rig.ok(command).await.header().unwrap();
+    assert_eq!(answer.msg_id.split(',').count(), 3);
+    assert_eq!(answer.batch_uniq_id.as_deref(), Some("id0,id1,id2"));
+    let got = rig.pop("g", "t", 32, 10_000).await;
+    let offsets: Vec<i64> = got.iter().map(|got| got.handle.offset).collect();
+    assert_eq!(offsets, [0, 1, 2]);
+    assert!(got.iter().all(|got| got.handle.queue_id == answer.queue_id));
+}
+
+#[tokio::test]
+async fn what_is_too_large_or_empty_is_refused_and_not_stored() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let large = "x".repeat((4 << 20) + 1);
+    for body in [large.as_str(), ""] {
+        assert_eq!(rig.call(Rig::send_command("t", "m", None, body)).await.code, response::MESSAGE_ILLEGAL);
+    }
+    let mut command = Rig::send_command("t", "m", None, "x");
+    command.ext.set("i", format!("K\u{1}{}\u{2}", "v".repeat(32_800)));
+    assert_eq!(rig.call(command).await.code, response::MESSAGE_ILLEGAL);
+    assert_eq!(rig.call(Rig::send_command("absent", "m", None, "x")).await.code, response::TOPIC_NOT_EXIST);
+    assert!(rig.drain_ids("g", "t").await.is_empty());
+}
+
+#[tokio::test]
+async fn the_largest_messages_come_a_few_at_a_time() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let body = "x".repeat(4 << 20);
+    for n in 0..5 {
+        rig.ok(Rig::send_command("t", &format!("m{n}"), None, &body)).await;
+    }
+    let first = rig.pop("g", "t", 32, 60_000).await;
+    assert_eq!(first.len(), 2, "an answer stays below the size of a frame");
+    assert_eq!(rig.drain_ids("g", "t").await.len(), 3);
+}
+
+#[tokio::test]
+async fn forwarding_twice_makes_one_dead_letter() {
+    let (rig, got) = with_messages(1).await;
+    rig.group("undertaker").await;
+    let header = ConsumerSendMsgBackRequestHeader {
+        offset: got[0].message.physical_offset,
+        group: "g".into(),
+        delay_level: -1,
+        origin_topic: Some("t".into()),
+        extra_info: Some(got[0].handle.to_string()),
+        ..Default::default()
+    };
+    for _ in 0..2 {
+        rig.ok(Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header)).await;
+    }
+    rig.clock.advance(60_000);
+    assert!(rig.drain_ids("g", "t").await.is_empty(), "its lease ended with the copy");
+    assert_eq!(rig.drain_ids("undertaker", "%DLQ%g").await, ["m000"]);
+}
+
+#[tokio::test]
+async fn a_broker_answers_the_route_of_its_topics_and_of_its_own_name() {
+    let rig = Rig::new();
+    rig.topic("t", 3).await;
+    for (name, queues) in [("t", 3), ("broker-a", 1), ("DefaultCluster", 1)] {
+        let header = GetRouteInfoRequestHeader { topic: name.into(), ..Default::default() };
+        let answer = rig.ok(Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header)).await;
+        let route: TopicRouteData = answer.json().unwrap();
+        assert_eq!((route.queue_datas[0].read_queue_nums, route.queue_datas[0].perm), (queues, 6));
+        assert_eq!(route.broker_datas[0].broker_addrs, BTreeMap::from([(0, "127.0.0.1:10911".to_owned())]));
+    }
+    let header = GetRouteInfoRequestHeader { topic: "absent".into(), ..Default::default() };
+    let answer = rig.call(Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header)).await;
+    assert_eq!(answer.code, response::TOPIC_NOT_EXIST);
+}
+
+#[tokio::test]
+async fn topics_and_groups_come_into_being_on_first_use_only_if_told() {
+    let rig = Rig::new();
+    let route = |name: &str| {
+        let header = GetRouteInfoRequestHeader { topic: name.into(), ..Default::default() };
+        Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header)
+    };
+    rig.topic("there", 1).await;
+    let absent = rig.pop_raw(rig.pop_command("new-group", "there", 1, 10_000)).await;
+    assert_eq!(absent.code, response::SUBSCRIPTION_GROUP_NOT_EXIST);
+    let rig = Rig::with(|config| {
+        config.auto_create_topic_enable = true;
+        config.auto_create_subscription_group = true;
+        config.auto_create_topic_message_type = "MIXED".into();
+    });
+    rig.ok(route("fresh")).await;
+    rig.ok(Rig::send_command("fresh", "m", None, "x")).await;
+    assert_eq!(rig.drain_ids("new-group", "fresh").await, ["m"]);
+    let header = GetTopicConfigRequestHeader { topic: "fresh".into(), ..Default::default() };
+    let config: TopicConfig =
+        rig.ok(Command::request(request::GET_TOPIC_CONFIG).with_header(&header)).await.json().unwrap();
+    assert_eq!(config.attributes.get("message.type").map(String::as_str), Some("MIXED"));
+    assert_eq!(rig.call(route("not a name")).await.code, response::TOPIC_NOT_EXIST);
+    assert_eq!(rig.call(route("%DLQ%g")).await.code, response::TOPIC_NOT_EXIST, "only the broker makes those");
+}
+
+#[tokio::test]
+async fn group_settings_are_kept_over_a_restart() {
+    let rig = Rig::new();
+    let config = SubscriptionGroupConfig {
+        group_name: "g".into(),
+        retry_max_times: 3,
+        consume_timeout_minute: 7,
+        consume_message_orderly: true,
+        ..Default::default()
+    };
+    rig.group_with(config.clone()).await;
+    let rig = rig.reopen();
+    let header = GetSubscriptionGroupConfigRequestHeader { group: "g".into() };
+    let command = Command::request(request::GET_SUBSCRIPTIONGROUP_CONFIG).with_header(&header);
+    let kept: SubscriptionGroupConfig = rig.ok(command).await.json().unwrap();
+    assert_eq!(kept, config);
+    let bad = SubscriptionGroupConfig { group_name: "no spaces here".into(), ..Default::default() };
+    let answer =
+        rig.call(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(bad.to_json())).await;
+    assert_eq!(answer.code, response::INVALID_PARAMETER);
+}
+
+#[tokio::test]
+async fn clients_are_known_from_their_heartbeat_to_their_leave() {
+    let rig = Rig::new();
+    let consumers = |group: &str| {
+        let header = GetConsumerListByGroupRequestHeader { consumer_group: group.into() };
+        Command::request(request::GET_CONSUMER_LIST_BY_GROUP).with_header(&header)
+    };
+    let data = HeartbeatData {
+        client_id: "c1".into(),
+        consumer_data_set: vec![ConsumerData { group_name: "g".into(), ..Default::default() }],
+        ..Default::default()
+    };
+    rig.ok(Command::request(request::HEART_BEAT).with_json(&data)).await;
+    let list: ConsumerList = rig.ok(consumers("g")).await.json().unwrap();
+    assert_eq!(list.consumer_id_list, ["c1"]);
+    let mut leave = Command::request(request::UNREGISTER_CLIENT);
+    leave.ext.set("clientID", "c1");
+    leave.ext.set("consumerGroup", "g");
+    rig.ok(leave).await;
+    assert_eq!(rig.call(consumers("g")).await.code, response::SYSTEM_ERROR);
+}
+
+fn query_offset() -> Command {
+    let header = QueryConsumerOffsetRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: 0,
+        ..Default::default()
+    };
+    Command::request(request::QUERY_CONSUMER_OFFSET).with_header(&header)
+}
+
+#[tokio::test]
+async fn offsets_follow_what_is_done_and_what_a_pull_consumer_says() {
+    let (rig, got) = with_messages(4).await;
+    let offset = |answer: Command| OffsetResponseHeader::decode(&answer.ext).unwrap().offset;
+    assert_eq!(offset(rig.ok(query_offset()).await), 0);
+    let in_order = |n: i64| got.iter().find(|got| got.handle.offset == n).unwrap();
+    rig.ack("g", "t", &in_order(1).handle).await;
+    assert_eq!(offset(rig.ok(query_offset()).await), 0, "an earlier one is still open");
+    rig.ack("g", "t", &in_order(0).handle).await;
+    assert_eq!(offset(rig.ok(query_offset()).await), 2);
+    let max =
+        Command::request(request::GET_MAX_OFFSET).with_header(&QueueRequestHeader { topic: "t".into(), queue_id: 0 });
+    assert_eq!(offset(rig.ok(max).await), 4);
+    let header = UpdateConsumerOffsetRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: 0,
+        commit_offset: 3,
+    };
+    rig.ok(Command::request(request::UPDATE_CONSUMER_OFFSET).with_header(&header)).await;
+    let rig = rig.reopen();
+    assert_eq!(offset(rig.ok(query_offset()).await), 3);
+}
+
+#[tokio::test]
+async fn leases_are_listed_with_their_holder() {
+    let (rig, got) = with_messages(2).await;
+    rig.change("g", "t", &got[1].handle, 90_000).await.unwrap();
+    let rig = rig.reopen();
+    let mut command = Command::request(waybill_broker::server::WAYBILL_LIST_LEASES);
+    command.ext.set("consumerGroup", "g");
+    let answer = rig.ok(command).await;
+    let text = std::str::from_utf8(&answer.body).unwrap();
+    assert_eq!(text.matches("\"holder\":\"client-1\"").count(), 2, "{text}");
+    assert!(text.contains("\"changes\":1") && text.contains("\"truncated\":false"), "{text}");
+}
+
+#[tokio::test]
+async fn unknown_codes_missing_fields_and_absurd_numbers_get_an_answer() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let mut unknown = Command::request(123_456);
+    unknown.opaque = 77;
+    let answer = rig.call(unknown).await;
+    assert_eq!((answer.code, answer.opaque), (response::REQUEST_CODE_NOT_SUPPORTED, 77));
+    let answer = rig.call(Command::request(request::POP_MESSAGE)).await;
+    assert_eq!(answer.code, response::INVALID_PARAMETER);
+    assert!(answer.remark.unwrap().contains("consumerGroup"), "the missing field is named");
+    let good = rig.pop_command("g", "t", 1, 10_000);
+    for bad in [
+        PopMessageRequestHeader { max_msg_nums: 33, ..good.clone() },
+        PopMessageRequestHeader { max_msg_nums: -1, ..good.clone() },
+        PopMessageRequestHeader { queue_id: 1, ..good.clone() },
+        PopMessageRequestHeader { invisible_time: 0, ..good.clone() },
+        PopMessageRequestHeader { invisible_time: i64::MAX, ..good.clone() },
+    ] {
+        assert_eq!(rig.pop_raw(bad.clone()).await.code, response::INVALID_PARAMETER, "{bad:?}");
+    }
+    let late = PopMessageRequestHeader { born_time: support::START_MS - 10_000, poll_time: 1_000, ..good.clone() };
+    assert_eq!(rig.pop_raw(late).await.code, response::POLLING_TIMEOUT);
+    let bad_filter = PopMessageRequestHeader { exp_type: Some("TAG".into()), exp: Some("||".into()), ..good };
+    assert_eq!(rig.pop_raw(bad_filter).await.code, response::SUBSCRIPTION_PARSE_FAILED);
+}
+
+#[tokio::test]
+async fn pop_codes_cut_to_sixteen_bits_are_understood() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    rig.send("t", "m").await;
+    let command = Command::request(3442).with_header(&rig.pop_command("g", "t", 1, 10_000));
+    assert_eq!(rig.got(&rig.call(command).await)[0].id(), "m");
+}
