@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
-    time::{Instant, timeout_at},
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -21,6 +21,9 @@ use crate::{
     serve::{CertificateError, CertificateSource, ClientIo, Limits, ServeMetrics, Tls, incoming},
     session::Sessions,
 };
+
+/// How long the server may take to end when its connections are gone.
+const CUT_TIME: Duration = Duration::from_secs(1);
 
 /// Where the sidecar listens. Port 0 takes a free one; [`App::grpc_address`] says which.
 pub struct Listeners {
@@ -155,8 +158,15 @@ impl App {
     /// hold, within `grpcShutdownTimeSeconds`.
     pub async fn run(self, stop: CancellationToken) -> Ended {
         let Self { config, started_with, listeners, receipts, served, readiness, calls_stop, rest_stop, .. } = self;
-        let connections =
-            incoming(listeners.grpc, self.tls.clone(), limits(&started_with), self.serve_metrics, calls_stop.clone());
+        let cut = CancellationToken::new();
+        let connections = incoming(
+            listeners.grpc,
+            self.tls.clone(),
+            limits(&started_with),
+            self.serve_metrics,
+            calls_stop.clone(),
+            cut.clone(),
+        );
         let mut background = tokio::task::JoinSet::new();
         background.spawn(Arc::clone(&config).watch(rest_stop.clone()));
         background.spawn(report_changes(Arc::clone(&started_with), Arc::clone(&config), rest_stop.clone()));
@@ -170,15 +180,18 @@ impl App {
         }
         tracing::info!(address = %self.grpc_address, "serving clients");
 
-        let server = tokio::spawn(serve(served, connections, calls_stop.clone()));
+        let mut server = tokio::spawn(serve(served, connections, calls_stop.clone()));
         stop.cancelled().await;
         tracing::info!("draining");
         readiness.draining();
         calls_stop.cancel();
         let deadline = Instant::now() + Duration::from_secs(config.get().grpc_shutdown_time_seconds.unsigned_abs());
-        let aborter = server.abort_handle();
-        let finished = timeout_at(deadline, server).await.is_ok();
-        aborter.abort();
+        let finished = timeout_at(deadline, &mut server).await.is_ok();
+        if !finished {
+            cut.cancel();
+            // Without their connections the calls end at once; nothing here depends on how.
+            let _ = timeout(CUT_TIME, server).await;
+        }
         let left = deadline.saturating_duration_since(Instant::now());
         let report = receipts.drain(DrainPolicy::LeaveToLease, left).await;
         tracing::info!(calls_finished = finished, ?report, "drained");

@@ -29,22 +29,23 @@ const NAMESRV_ADDR: &str = "NAMESRV_ADDR";
 
 /// The gRPC endpoint of RocketMQ 5 clients, in front of Waybill or Apache RocketMQ brokers.
 ///
-/// TLS and plaintext are served on the same port. The configuration file is read again when it changes. SIGTERM or Ctrl-C: finishes the calls in
-/// progress and exits.
+/// TLS and plaintext are served on the same port. The configuration file is read again when it changes. SIGTERM or
+/// Ctrl-C: finishes the calls in progress and exits.
 #[derive(Debug, Parser)]
 #[command(name = "waybill-sidecar", version)]
 pub(crate) struct CommandLine {
     /// YAML file with the configuration; docs/configuration-sidecar.md lists the keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name servers, or Waybill brokers: host:port, several separated by `;` or `,`. Instead of namesrvAddr in the file; the environment variable
-    /// NAMESRV_ADDR is used when neither is given.
+    /// Name servers, or Waybill brokers: host:port, several separated by `;` or `,`. Instead of namesrvAddr in the
+    /// file; the environment variable NAMESRV_ADDR is used when neither is given.
     #[arg(long, value_name = "ADDRESSES")]
     namesrv_addr: Option<String>,
     /// Where clients connect to, such as 0.0.0.0:8081. Instead of grpcServerHost and grpcServerPort in the file.
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// Where health, metrics and the effective configuration are, such as 0.0.0.0:8082. Instead of adminServerHost and adminServerPort in the file.
+    /// Where health, metrics and the effective configuration are, such as 0.0.0.0:8082. Instead of adminServerHost and
+    /// adminServerPort in the file.
     #[arg(long, value_name = "IP:PORT")]
     admin_listen: Option<SocketAddr>,
     /// How log lines look: text or json.
@@ -71,10 +72,11 @@ pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
     let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen").await?;
     let transport = Arc::new(RemoteTransport::new(RemoteOptions::of(&now)));
     let listeners = Listeners { grpc, admin: Some(admin) };
-    let app = App::build(config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| match error {
-        BuildError::Certificate(error) => Failure::Config(format!("{error}; see tlsCertPath and tlsKeyPath")),
-        error => Failure::Other(error.to_string()),
-    })?;
+    let app =
+        App::build(config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| match error {
+            BuildError::Certificate(error) => Failure::Config(format!("{error}; see tlsCertPath and tlsKeyPath")),
+            error => Failure::Other(error.to_string()),
+        })?;
     let stop = CancellationToken::new();
     let running = tokio::spawn(app.run(stop.clone()));
     shutdown_requested().await;
@@ -91,7 +93,9 @@ impl CommandLine {
             overrides(&mut config);
             return match config.validate() {
                 Ok(()) => Ok(Live::fixed(config)),
-                Err(invalid) => Err(Failure::Config(format!("{}: {}{}", invalid.key, invalid.reason, hint(&invalid.key)))),
+                Err(invalid) => {
+                    Err(Failure::Config(format!("{}: {}{}", invalid.key, invalid.reason, hint(&invalid.key))))
+                }
             };
         };
         Live::load_adjusted(path, overrides)

@@ -26,8 +26,8 @@ const DRAINING: u8 = 2;
 
 /// Ready from the first answer of a name server or broker until the sidecar is told to stop. Cheap to clone.
 ///
-/// A broker that is lost later does not make it unready: all sidecars would be unready at once, and clients get better answers from a sidecar that knows
-/// what is missing than from nobody.
+/// A broker that is lost later does not make it unready: all sidecars would be unready at once, and clients get better
+/// answers from a sidecar that knows what is missing than from nobody.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Readiness {
     state: Arc<AtomicU8>,

@@ -68,7 +68,9 @@ impl MessageService {
         match self.ask(&lease.handle.broker_name, &lease.topic, request, self.request_timeout()).await {
             Ok(answer) => Ok(answer),
             Err(unanswered) => Err(match unanswered.error {
-                BackendError::UnknownBroker(name) => BackendError::InvalidReceiptHandle(format!("no broker is named {name}")),
+                BackendError::UnknownBroker(name) => {
+                    BackendError::InvalidReceiptHandle(format!("no broker is named {name}"))
+                }
                 error => error,
             }),
         }

@@ -4,7 +4,8 @@ use waybill_protocol::{
     handle::ReceiptHandle,
     remoting::{
         BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
-        BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeResponseHeader, Command, EntryCodes, JsonBody,
+        BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeResponseHeader, Command, EntryCodes,
+        JsonBody,
         codes::{request, response},
     },
 };
@@ -36,13 +37,13 @@ impl MessageService {
             self.inner.metrics.fell_back();
             return None;
         }
-        let header = BatchChangeInvisibleTimeRequestHeader {
-            consumer_group: key.group.clone(),
-            topic: key.real_topic.clone(),
-        };
-        let body = BatchChangeInvisibleBody { entries: entries.iter().map(|(_, entry)| change_entry(key, entry)).collect() };
-        let request =
-            Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME).with_header(&header).with_body(body.to_json());
+        let header =
+            BatchChangeInvisibleTimeRequestHeader { consumer_group: key.group.clone(), topic: key.real_topic.clone() };
+        let body =
+            BatchChangeInvisibleBody { entries: entries.iter().map(|(_, entry)| change_entry(key, entry)).collect() };
+        let request = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
+            .with_header(&header)
+            .with_body(body.to_json());
         let (_, first) = entries.first()?;
         let answer = match self.ask_about(&first.lease, request).await {
             Ok(answer) => answer,
@@ -87,7 +88,8 @@ impl MessageService {
         )
     }
 
-    /// Acknowledges many leases of one broker. `None`: do it one by one, which is harmless for those that the broker took all the same.
+    /// Acknowledges many leases of one broker. `None`: do it one by one, which is harmless for those that the broker
+    /// took all the same.
     pub(super) async fn ack_batch(&self, leases: &[LeaseRef], members: &[usize]) -> Option<Results<()>> {
         let entries = members_of(leases, members);
         let (_, first) = entries.first()?;
@@ -152,8 +154,8 @@ fn change_entry(key: &BatchKey, entry: &ChangeEntry) -> BatchChangeInvisibleEntr
     }
 }
 
-/// One ack per message, so that the results are in the order of the entries. `None`: the message is too far from the start of its pop to be told by
-/// a bit.
+/// One ack per message, so that the results are in the order of the entries. `None`: the message is too far from the
+/// start of its pop to be told by a bit.
 fn ack_entry(lease: &LeaseRef) -> Option<BatchAck> {
     let handle = &lease.handle;
     let distance = handle.offset.checked_sub(handle.start_offset)?;

@@ -1,4 +1,5 @@
-//! Which queue the messages of one group go to: the same choice as Apache's proxy, so that both may serve the same producers.
+//! Which queue the messages of one group go to: the same choice as Apache's proxy, so that both may serve the same
+//! producers.
 
 /// Jump consistent hash over a linear congruential generator: when a bucket is added, as few keys as possible move.
 ///

@@ -61,7 +61,10 @@ impl BackendError {
     /// Whether the same request may succeed if it is sent again, here or elsewhere.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Self::Busy(_) | Self::Timeout | Self::Unavailable(_) | Self::Other { code: response::SYSTEM_ERROR, .. })
+        matches!(
+            self,
+            Self::Busy(_) | Self::Timeout | Self::Unavailable(_) | Self::Other { code: response::SYSTEM_ERROR, .. }
+        )
     }
 }
 
@@ -104,8 +107,12 @@ pub(crate) fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> Backen
         response::TOPIC_NOT_EXIST => BackendError::TopicNotFound(subject.topic.to_owned()),
         response::SUBSCRIPTION_GROUP_NOT_EXIST => BackendError::GroupNotFound(subject.group.to_owned()),
         response::SUBSCRIPTION_PARSE_FAILED => BackendError::IllegalFilter(remark()),
-        response::NO_MESSAGE | response::MESSAGE_ILLEGAL if subject.by_handle => BackendError::InvalidReceiptHandle(remark()),
-        response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER | response::ILLEGAL_OPERATION => BackendError::Illegal(remark()),
+        response::NO_MESSAGE | response::MESSAGE_ILLEGAL if subject.by_handle => {
+            BackendError::InvalidReceiptHandle(remark())
+        }
+        response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER | response::ILLEGAL_OPERATION => {
+            BackendError::Illegal(remark())
+        }
         code => BackendError::Other { code, remark: remark() },
     }
 }

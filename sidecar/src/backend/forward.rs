@@ -18,7 +18,8 @@ const TO_DEAD_LETTERS: i32 = -1;
 impl MessageService {
     /// Moves a message to the dead-letter topic of its group and finishes its lease.
     ///
-    /// A Waybill broker does both at once; elsewhere the lease is finished afterwards, and if that fails the message may come again.
+    /// A Waybill broker does both at once; elsewhere the lease is finished afterwards, and if that fails the message
+    /// may come again.
     ///
     /// # Errors
     /// `InvalidReceiptHandle` if the handle does not say where the message is, or names no living delivery.
@@ -39,7 +40,11 @@ impl MessageService {
             extra_info: Some(lease.handle.to_string()),
         };
         let request = Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header);
-        let answer = match self.ask(&lease.handle.broker_name, &lease.topic, request, timeout).await.map_err(|unanswered| unanswered.error) {
+        let answer = match self
+            .ask(&lease.handle.broker_name, &lease.topic, request, timeout)
+            .await
+            .map_err(|unanswered| unanswered.error)
+        {
             Err(BackendError::UnknownBroker(name)) => {
                 return Err(BackendError::InvalidReceiptHandle(format!("no broker is named {name}")));
             }

@@ -38,8 +38,8 @@ impl MessageService {
         self.inner.topics.get(topic, ages, load).await
     }
 
-    /// A consumer group's settings. `topic`, one that the group reads, says which brokers to ask; without it those of the cluster are. Remembered; see
-    /// `subscriptionGroupConfigCacheRefreshSeconds`.
+    /// A consumer group's settings. `topic`, one that the group reads, says which brokers to ask; without it those of
+    /// the cluster are. Remembered; see `subscriptionGroupConfigCacheRefreshSeconds`.
     ///
     /// # Errors
     /// `GroupNotFound`, and the temporary ones.
@@ -86,11 +86,7 @@ impl MessageService {
         self.first_answer(brokers, topic, &request, subject).await
     }
 
-    async fn look_up_group(
-        &self,
-        group: &str,
-        topic: Option<&str>,
-    ) -> Result<SubscriptionGroupConfig, BackendError> {
+    async fn look_up_group(&self, group: &str, topic: Option<&str>) -> Result<SubscriptionGroupConfig, BackendError> {
         let cluster = self.inner.config.get().cluster_name.clone();
         let by_topic = match topic {
             Some(topic) => self.route(topic).await.ok(),
@@ -112,7 +108,8 @@ impl MessageService {
         self.first_answer(brokers.iter().map(String::as_str), subject.topic, &request, subject).await
     }
 
-    /// Asks one broker after the other until one knows. If none does, a broker that could not be asked counts for more than one that does not know.
+    /// Asks one broker after the other until one knows. If none does, a broker that could not be asked counts for more
+    /// than one that does not know.
     async fn first_answer<'a, B: JsonBody>(
         &self,
         brokers: impl Iterator<Item = &'a str>,

@@ -1,7 +1,7 @@
 //! What the sidecar asks of brokers.
 //!
-//! [`MessageService`] is the only thing the gRPC room knows of brokers. It speaks the remoting protocol over a [`Transport`]: over TCP
-//! ([`RemoteTransport`]), or by calls into a broker of this very process ([`LocalTransport`]).
+//! [`MessageService`] is the only thing the gRPC room knows of brokers. It speaks the remoting protocol over a
+//! [`Transport`]: over TCP ([`RemoteTransport`]), or by calls into a broker of this very process ([`LocalTransport`]).
 
 mod ack;
 mod batches;
@@ -33,4 +33,7 @@ pub use self::{
     transport::{Transport, TransportError},
     types::*,
 };
-pub(crate) use self::error::{Subject, from_response};
+pub(crate) use self::{
+    error::{Subject, from_response},
+    metrics::Outcome,
+};

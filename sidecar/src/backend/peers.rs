@@ -42,7 +42,8 @@ impl Peers {
         self.known.write().remove(broker);
     }
 
-    /// Whether this broker answers OK to the ack of a lease that is over, and delivers the message all the same. Apache's does.
+    /// Whether this broker answers OK to the ack of a lease that is over, and delivers the message all the same.
+    /// Apache's does.
     ///
     /// All brokers of Apache are Java, and say so in each answer; Waybill refuses such an ack itself, by its own clock.
     pub(super) fn confirms_expired_leases(&self, broker: &str) -> bool {
@@ -52,9 +53,11 @@ impl Peers {
     /// Whether to try a feature.
     pub(super) fn may_have(&self, broker: &str, feature: Feature) -> bool {
         let now = Instant::now();
-        !self.known.read().get(broker).is_some_and(|peer| {
-            peer.missing.iter().any(|(missing, ask_again)| *missing == feature && now < *ask_again)
-        })
+        !self
+            .known
+            .read()
+            .get(broker)
+            .is_some_and(|peer| peer.missing.iter().any(|(missing, ask_again)| *missing == feature && now < *ask_again))
     }
 
     /// A broker does not have a feature; ask again after `probe`. Returns whether that is news.

@@ -7,7 +7,10 @@ use futures::{StreamExt, future::join_all, stream};
 use super::error::BackendError;
 
 /// Splits `0..count` by `key`, keeping the order within each part. Parts come in the order of their first entry.
-pub(super) fn group_by<K: std::hash::Hash + Eq + Clone>(count: usize, key: impl Fn(usize) -> K) -> Vec<(K, Vec<usize>)> {
+pub(super) fn group_by<K: std::hash::Hash + Eq + Clone>(
+    count: usize,
+    key: impl Fn(usize) -> K,
+) -> Vec<(K, Vec<usize>)> {
     let mut places: HashMap<K, usize> = HashMap::new();
     let mut groups: Vec<(K, Vec<usize>)> = Vec::new();
     for index in 0..count {
@@ -23,7 +26,8 @@ pub(super) fn group_by<K: std::hash::Hash + Eq + Clone>(count: usize, key: impl 
     groups
 }
 
-/// One call per entry, at most `limit` at a time. Entries are named by their number: results go back to where they belong.
+/// One call per entry, at most `limit` at a time. Entries are named by their number: results go back to where they
+/// belong.
 pub(super) async fn one_by_one<R, F: Future<Output = R>>(
     members: Vec<usize>,
     limit: usize,
@@ -36,7 +40,8 @@ pub(super) async fn one_by_one<R, F: Future<Output = R>>(
     stream::iter(calls).buffer_unordered(limit.max(1)).collect().await
 }
 
-/// Runs the parts at the same time, so that one slow broker does not hold up another, and puts the results in the order of the entries.
+/// Runs the parts at the same time, so that one slow broker does not hold up another, and puts the results in the order
+/// of the entries.
 ///
 /// An entry without a result, which a broker's short answer may cause, gets an error.
 pub(super) async fn gather<R>(

@@ -74,7 +74,13 @@ fn read_messages(
             Some(message) => messages.push(message),
             None => {
                 metrics.lost_handle();
-                tracing::warn!(broker, topic, queue_id, offset, "a broker gave out a message without saying what its handle is");
+                tracing::warn!(
+                    broker,
+                    topic,
+                    queue_id,
+                    offset,
+                    "a broker gave out a message without saying what its handle is"
+                );
             }
         }
     }
@@ -157,8 +163,8 @@ impl Deliveries {
         Some(PoppedMessage { message, handle, message_id })
     }
 
-    /// The handle by the place of the message among those of its queue: for a queue that was moved between brokers the message's own offset is not
-    /// the one that counts.
+    /// The handle by the place of the message among those of its queue: for a queue that was moved between brokers the
+    /// message's own offset is not the one that counts.
     fn handle(
         &self,
         message: &StoredMessage,

@@ -31,10 +31,12 @@ struct Waiting {
 impl MessageService {
     /// Takes messages, waiting for them up to the request's `poll_ms`.
     ///
-    /// May be dropped at any time: messages that the broker gives out afterwards are given back at once and do not count as delivered.
+    /// May be dropped at any time: messages that the broker gives out afterwards are given back at once and do not
+    /// count as delivered.
     ///
     /// # Errors
-    /// `TopicNotFound`, `GroupNotFound`, `NoPermission` (nothing to read from, or the group may not), `IllegalFilter`, and the temporary ones.
+    /// `TopicNotFound`, `GroupNotFound`, `NoPermission` (nothing to read from, or the group may not), `IllegalFilter`,
+    /// and the temporary ones.
     pub async fn pop(&self, request: PopRequest) -> Result<PopResult, BackendError> {
         let request = Arc::new(request);
         let (sender, answer) = oneshot::channel();
@@ -115,7 +117,12 @@ impl MessageService {
             .collect();
         let failed = self.change_invisible(entries).await.iter().filter(|result| result.is_err()).count();
         if failed > 0 {
-            tracing::warn!(group = request.group, topic = request.topic, failed, "messages could not be given back; they come again when their lease ends");
+            tracing::warn!(
+                group = request.group,
+                topic = request.topic,
+                failed,
+                "messages could not be given back; they come again when their lease ends"
+            );
         }
     }
 }

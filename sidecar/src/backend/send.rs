@@ -23,11 +23,12 @@ use crate::route::WriteQueue;
 const TEMPLATE: (&str, i32) = ("TBW102", 4);
 
 impl MessageService {
-    /// Stores messages in one queue: of their message group, or else the queues take turns. A broker that cannot be reached is passed over.
+    /// Stores messages in one queue: of their message group, or else the queues take turns. A broker that cannot be
+    /// reached is passed over.
     ///
     /// # Errors
-    /// `TopicNotFound`, `NoPermission` (nothing to write to), `Illegal` (the broker refuses the content), and the temporary ones. After `Timeout` and
-    /// `Unavailable` the messages may have been stored.
+    /// `TopicNotFound`, `NoPermission` (nothing to write to), `Illegal` (the broker refuses the content), and the
+    /// temporary ones. After `Timeout` and `Unavailable` the messages may have been stored.
     pub async fn send(&self, request: SendRequest) -> Result<SendResult, BackendError> {
         let route = self.route(&request.topic).await?;
         let queues = route.write_queues();

@@ -63,7 +63,7 @@ impl MessageService {
         let now = config.get();
         let size = |number: i64| usize::try_from(number).unwrap_or(1);
         let inner = Inner {
-            routes: Routes::new(Arc::clone(&transport), Arc::clone(&config)),
+            routes: Routes::new(Arc::clone(&transport), Arc::clone(&config), metrics.clone()),
             topics: Cache::new(size(now.topic_config_cache_max_num)),
             groups: Cache::new(size(now.subscription_group_config_cache_max_num)),
             peers: Peers::default(),

@@ -30,7 +30,7 @@ pub trait Transport: Send + Sync {
     /// The transport chooses the opaque number. An answer with an error code is `Ok`: it is an answer.
     async fn call(&self, address: &str, request: Command, timeout: Duration) -> Result<Command, TransportError>;
 
-    /// Sends `request` to `address`, marked as one that needs no answer. `Ok` means that it was handed to the connection, which may be made first,
-    /// within `timeout`.
+    /// Sends `request` to `address`, marked as one that needs no answer. `Ok` means that it was handed to the
+    /// connection, which may be made first, within `timeout`.
     async fn oneway(&self, address: &str, request: Command, timeout: Duration) -> Result<(), TransportError>;
 }

@@ -63,7 +63,8 @@ const ANY_COUNT: Allowed = Allowed::Number(1, 1_000_000);
 const LIMIT: Allowed = Allowed::Number(-1, i32::MAX as i64);
 
 keys! {
-    /// Where to ask for routes: `host:port`, several separated by `;` or `,`. Name servers and Waybill brokers alike; every one is asked.
+    /// Where to ask for routes: `host:port`, several separated by `;` or `,`. Name servers and Waybill brokers alike;
+    /// every one is asked.
     namesrv_addr: String = "namesrvAddr", "", Allowed::Text(address_list, "at least one host:port"), "", Restart;
     /// The cluster whose brokers are asked for a consumer group of which no topic is known.
     cluster_name: String = "rocketMQClusterName", "DefaultCluster", Allowed::Text(any_text, "a name"), "", Dynamic;
@@ -147,7 +148,8 @@ keys! {
 
     /// Keep the messages of clients that ask for it invisible for as long as the client works on them.
     enable_proxy_auto_renew: bool = "enableProxyAutoRenew", true, Allowed::Bool, "", Dynamic;
-    /// Renew for gRPC clients. When false, their messages are taken for the group's `consumeTimeoutMinute` and not renewed.
+    /// Renew for gRPC clients. When false, their messages are taken for the group's `consumeTimeoutMinute` and not
+    /// renewed.
     enable_grpc_channel_receipt_handle_renew: bool = "enableGrpcChannelReceiptHandleRenew", true, Allowed::Bool, "", Dynamic;
     /// The invisible duration at the receive, of messages that are renewed.
     default_invisible_time_ms: i64 = "defaultInvisibleTimeMills", MINUTE, Allowed::Number(SECOND, DAY), "ms", Dynamic;
@@ -164,7 +166,8 @@ keys! {
 
     /// Acknowledge many messages with one request to a broker, where that gives a result for each.
     enable_batch_ack: bool = "enableBatchAck", false, Allowed::Bool, "", Dynamic;
-    /// Change the invisible duration of many messages with one request to a broker. Brokers that cannot are asked one by one.
+    /// Change the invisible duration of many messages with one request to a broker. Brokers that cannot are asked one
+    /// by one.
     enable_batch_change_invisible_time: bool = "enableBatchChangeInvisibleTime", false, Allowed::Bool, "", Dynamic;
     /// The most entries of one such request.
     batch_change_invisible_time_max_num: i64 = "batchChangeInvisibleTimeMaxNum", 1_024, Allowed::Number(1, 10_000), "", Dynamic;

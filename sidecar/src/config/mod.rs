@@ -42,8 +42,11 @@ impl Config {
     /// Keys that must fit each other.
     fn check_pairs(&self) -> Result<(), Invalid> {
         if self.tls_cert_path.is_empty() != self.tls_key_path.is_empty() {
-            let (missing, given) =
-                if self.tls_cert_path.is_empty() { ("tlsCertPath", "tlsKeyPath") } else { ("tlsKeyPath", "tlsCertPath") };
+            let (missing, given) = if self.tls_cert_path.is_empty() {
+                ("tlsCertPath", "tlsKeyPath")
+            } else {
+                ("tlsKeyPath", "tlsCertPath")
+            };
             return Err(Invalid::new(missing, format!("is needed because {given} is set; set both or neither")));
         }
         let at_most = [
@@ -56,8 +59,14 @@ impl Config {
                 ("maxInvisibleTimeMills", self.max_invisible_time_ms),
             ),
             (
-                ("grpcClientConsumerMinLongPollingTimeoutMillis", self.grpc_client_consumer_min_long_polling_timeout_ms),
-                ("grpcClientConsumerMaxLongPollingTimeoutMillis", self.grpc_client_consumer_max_long_polling_timeout_ms),
+                (
+                    "grpcClientConsumerMinLongPollingTimeoutMillis",
+                    self.grpc_client_consumer_min_long_polling_timeout_ms,
+                ),
+                (
+                    "grpcClientConsumerMaxLongPollingTimeoutMillis",
+                    self.grpc_client_consumer_max_long_polling_timeout_ms,
+                ),
             ),
             (
                 ("grpcClientProducerBackoffInitialMillis", self.grpc_client_producer_backoff_initial_ms),

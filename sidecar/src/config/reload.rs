@@ -18,7 +18,8 @@ fn waiting_for_restart(running: &Config, new: &Config) -> Vec<&'static str> {
         .collect()
 }
 
-/// For `/config`: the values that count, and which keys of the file wait for a restart. `running` is what the process was started with.
+/// For `/config`: the values that count, and which keys of the file wait for a restart. `running` is what the process
+/// was started with.
 #[must_use]
 pub fn effective(running: &Config, live: &Live<Config>) -> Json {
     let file = live.get();

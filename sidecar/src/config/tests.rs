@@ -85,10 +85,10 @@ fn a_wrong_value_is_refused_with_key_line_and_range() {
         ("namesrvAddr: localhost\n", ["namesrvAddr", "host:port"]),
         ("namesrvAddr: a:1\ngrpcServerHost: somewhere\n", ["grpcServerHost", "IP address"]),
         ("namesrvAddr: a:1\ntlsCertPath: /tls/tls.crt\n", ["tlsKeyPath", "tlsCertPath is set"]),
-        ("namesrvAddr: a:1\nminInvisibleTimeMillsForRecv: 9000\nmaxInvisibleTimeMills: 8000\ndefaultInvisibleTimeMills: 8000\n", [
-            "minInvisibleTimeMillsForRecv",
-            "maxInvisibleTimeMills, which is 8000",
-        ]),
+        (
+            "namesrvAddr: a:1\nminInvisibleTimeMillsForRecv: 9000\nmaxInvisibleTimeMills: 8000\ndefaultInvisibleTimeMills: 8000\n",
+            ["minInvisibleTimeMillsForRecv", "maxInvisibleTimeMills, which is 8000"],
+        ),
     ] {
         let error = load(text).expect_err(text);
         for part in parts {

@@ -3,11 +3,7 @@
 mod cache;
 mod topic;
 
-use std::{
-    collections::HashMap,
-    sync::Arc,
-    time::Duration,
-};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use parking_lot::RwLock;
@@ -20,7 +16,7 @@ use waybill_protocol::remoting::{
 pub(crate) use self::cache::{Ages, Cache};
 pub use self::topic::{MASTER, TopicRoute, WriteQueue};
 use crate::{
-    backend::{BackendError, Subject, Transport, from_response},
+    backend::{BackendError, BackendMetrics, Outcome, Subject, Transport, from_response},
     config::{Config, addresses},
 };
 
@@ -36,6 +32,7 @@ pub(crate) struct Routes {
 struct Inner {
     transport: Arc<dyn Transport>,
     config: Arc<Live<Config>>,
+    metrics: BackendMetrics,
     sources: Vec<String>,
     topics: Cache<TopicRoute>,
     brokers: RwLock<HashMap<String, BrokerAddress>>,
@@ -48,11 +45,11 @@ struct BrokerAddress {
 }
 
 impl Routes {
-    pub(crate) fn new(transport: Arc<dyn Transport>, config: Arc<Live<Config>>) -> Self {
+    pub(crate) fn new(transport: Arc<dyn Transport>, config: Arc<Live<Config>>, metrics: BackendMetrics) -> Self {
         let now = config.get();
         let sources = addresses(&now.namesrv_addr);
         let topics = Cache::new(usize::try_from(now.topic_route_service_cache_max_num).unwrap_or(1));
-        Self { inner: Arc::new(Inner { transport, config, sources, topics, brokers: RwLock::default() }) }
+        Self { inner: Arc::new(Inner { transport, config, metrics, sources, topics, brokers: RwLock::default() }) }
     }
 
     /// The route of `topic`. `TopicNotFound` if every source says so.
@@ -69,7 +66,8 @@ impl Routes {
         self.inner.topics.get(topic, ages, load).await
     }
 
-    /// The address of the broker named `name`. A name never heard of is asked for as a topic: every broker has a topic of its own name.
+    /// The address of the broker named `name`. A name never heard of is asked for as a topic: every broker has a topic
+    /// of its own name.
     pub(crate) async fn broker(&self, name: &str) -> Result<String, BackendError> {
         let known = self.known(name, false);
         if let Some(address) = known {
@@ -136,7 +134,10 @@ impl Routes {
     async fn ask(&self, source: &str, topic: &str) -> Result<TopicRouteData, BackendError> {
         let header = GetRouteInfoRequestHeader { topic: topic.to_owned(), accept_standard_json_only: Some(true) };
         let request = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header);
-        let answer = self.inner.transport.call(source, request, LOOKUP).await?;
+        let answer = self.inner.transport.call(source, request, LOOKUP).await;
+        let outcome = answer.as_ref().map_or(Outcome::NoAnswer, |answer| Outcome::of(answer.code));
+        self.inner.metrics.count(request::GET_ROUTEINFO_BY_TOPIC, outcome);
+        let answer = answer?;
         if answer.code != response::SUCCESS {
             return Err(from_response(&answer, Subject::topic(topic)));
         }

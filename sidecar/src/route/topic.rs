@@ -30,7 +30,8 @@ pub struct TopicRoute {
 }
 
 impl TopicRoute {
-    /// Merges what several sources said. Where two speak of the same broker, the earlier one is believed, and the later one may add addresses.
+    /// Merges what several sources said. Where two speak of the same broker, the earlier one is believed, and the later
+    /// one may add addresses.
     #[must_use]
     pub fn merge(answers: impl IntoIterator<Item = TopicRouteData>) -> Self {
         let mut queues: BTreeMap<String, QueueData> = BTreeMap::new();

@@ -1,6 +1,6 @@
 //! Accepting connections: how many, for how long they may be silent, and what they turn out to be.
 
-use std::{io, net::SocketAddr, sync::Arc, time::Duration};
+use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc, task::Context, time::Duration};
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
@@ -12,7 +12,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_stream::wrappers::ReceiverStream;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{io::ClientIo, tls::Tls};
 
@@ -63,12 +63,18 @@ impl ServeMetrics {
 pub(super) struct Place {
     open: Gauge,
     _permit: OwnedSemaphorePermit,
+    cut: Pin<Box<WaitForCancellationFutureOwned>>,
 }
 
 impl Place {
-    fn new(permit: OwnedSemaphorePermit, open: &Gauge) -> Self {
+    fn new(permit: OwnedSemaphorePermit, open: &Gauge, cut: CancellationToken) -> Self {
         open.inc();
-        Self { open: open.clone(), _permit: permit }
+        Self { open: open.clone(), _permit: permit, cut: Box::pin(cut.cancelled_owned()) }
+    }
+
+    /// Whether the connection has to end now; if not, the task is woken when it has to.
+    pub(super) fn cut(&mut self, context: &mut Context<'_>) -> bool {
+        self.cut.as_mut().poll(context).is_ready()
     }
 }
 
@@ -85,19 +91,21 @@ struct Door {
     limits: Limits,
     metrics: ServeMetrics,
     ready: mpsc::Sender<io::Result<ClientIo>>,
+    cut: CancellationToken,
 }
 
-/// Connections from `listener`, ready for the gRPC server, until `stop`.
+/// Connections from `listener`, ready for the gRPC server, until `stop`. `cut` ends those that are still open.
 pub fn incoming(
     listener: TcpListener,
     tls: Tls,
     limits: Limits,
     metrics: ServeMetrics,
     stop: CancellationToken,
+    cut: CancellationToken,
 ) -> ReceiverStream<io::Result<ClientIo>> {
     let (ready, connections) = mpsc::channel(READY);
     let handshakes = Semaphore::new(limits.handshakes.clamp(1, Semaphore::MAX_PERMITS));
-    let door = Arc::new(Door { tls, handshakes, limits, metrics, ready });
+    let door = Arc::new(Door { tls, handshakes, limits, metrics, ready, cut });
     tokio::spawn(async move {
         tokio::select! {
             () = accept_loop(listener, door) => {}
@@ -123,7 +131,7 @@ async fn accept_loop(listener: TcpListener, door: Arc<Door>) {
             tracing::debug!(%peer, "too many connections");
             continue;
         };
-        let place = Place::new(permit, &door.metrics.open);
+        let place = Place::new(permit, &door.metrics.open, door.cut.clone());
         let door = Arc::clone(&door);
         tokio::spawn(async move {
             match timeout(door.limits.handshake_timeout, door.admit(socket, peer, place)).await {

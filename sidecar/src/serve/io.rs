@@ -31,25 +31,21 @@ pub struct ClientIo {
     preface_left: usize,
     local: Option<SocketAddr>,
     peer: SocketAddr,
-    /// The connection's place among the permitted number, free again when this is dropped.
-    _place: Place,
+    /// The connection's place among the permitted number, free again when this is dropped; it also says when to end it.
+    place: Place,
 }
 
 impl ClientIo {
     pub(super) async fn plain(mut socket: TcpStream, peer: SocketAddr, place: Place) -> io::Result<Self> {
         read_preface(&mut socket).await?;
         let local = socket.local_addr().ok();
-        Ok(Self { socket: Socket::Plain(socket), preface_left: PREFACE.len(), local, peer, _place: place })
+        Ok(Self { socket: Socket::Plain(socket), preface_left: PREFACE.len(), local, peer, place })
     }
 
-    pub(super) async fn tls(
-        mut socket: TlsStream<TcpStream>,
-        peer: SocketAddr,
-        place: Place,
-    ) -> io::Result<Self> {
+    pub(super) async fn tls(mut socket: TlsStream<TcpStream>, peer: SocketAddr, place: Place) -> io::Result<Self> {
         read_preface(&mut socket).await?;
         let local = socket.get_ref().0.local_addr().ok();
-        Ok(Self { socket: Socket::Tls(Box::new(socket)), preface_left: PREFACE.len(), local, peer, _place: place })
+        Ok(Self { socket: Socket::Tls(Box::new(socket)), preface_left: PREFACE.len(), local, peer, place })
     }
 
     fn write_half(self: Pin<&mut Self>) -> Pin<&mut (dyn AsyncWrite + Send + Unpin)> {
@@ -73,6 +69,9 @@ async fn read_preface(socket: &mut (impl AsyncRead + Unpin)) -> io::Result<()> {
 impl AsyncRead for ClientIo {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.place.cut(context) {
+            return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+        }
         if this.preface_left > 0 {
             let left = PREFACE.get(PREFACE.len() - this.preface_left..).unwrap_or_default();
             let taken = left.len().min(into.remaining());

@@ -69,7 +69,8 @@ impl Tls {
         }
     }
 
-    /// Reads the certificate again when its files have changed, until `stop`. New connections get the new one; a bad one is reported and not used.
+    /// Reads the certificate again when its files have changed, until `stop`. New connections get the new one; a bad
+    /// one is reported and not used.
     pub async fn watch(self, every: std::time::Duration, stop: CancellationToken) {
         let Some(current) = self.current else { return };
         let Some(mut seen) = current.source.fingerprint() else { return };

@@ -47,7 +47,8 @@ struct Running {
 }
 
 async fn start(transport: Arc<Scripted>, change: impl FnOnce(&mut Config)) -> Running {
-    let mut config = Config { namesrv_addr: "ns:9876".into(), use_endpoint_port_from_request: true, ..Config::default() };
+    let mut config =
+        Config { namesrv_addr: "ns:9876".into(), use_endpoint_port_from_request: true, ..Config::default() };
     change(&mut config);
     let bind = || TcpListener::bind("127.0.0.1:0");
     let listeners = Listeners { grpc: bind().await.expect("bind"), admin: Some(bind().await.expect("bind")) };
@@ -120,7 +121,12 @@ fn query_route() -> Request<QueryRouteRequest> {
 
 fn send_message() -> Request<SendMessageRequest> {
     let system = SystemProperties { message_id: "0100".into(), ..SystemProperties::default() };
-    let message = Message { topic: topic(), system_properties: Some(system), body: b"hello".to_vec().into(), ..Message::default() };
+    let message = Message {
+        topic: topic(),
+        system_properties: Some(system),
+        body: b"hello".to_vec().into(),
+        ..Message::default()
+    };
     called(SendMessageRequest { messages: vec![message] })
 }
 

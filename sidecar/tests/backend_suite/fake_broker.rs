@@ -61,11 +61,8 @@ impl FakeBroker {
     ) -> Self {
         let listener = TcpListener::bind(address).await.expect("bind");
         let address = listener.local_addr().expect("address").to_string();
-        let state = Arc::new(State {
-            connections: AtomicUsize::new(0),
-            seen: Mutex::default(),
-            tasks: Mutex::default(),
-        });
+        let state =
+            Arc::new(State { connections: AtomicUsize::new(0), seen: Mutex::default(), tasks: Mutex::default() });
         let (accepted, handler) = (Arc::clone(&state), Arc::new(handler));
         let accepting = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {

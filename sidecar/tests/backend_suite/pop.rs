@@ -98,7 +98,11 @@ async fn handles_come_from_the_lists_queue_by_queue() {
     ];
     assert_eq!(handles, expected);
     let ids: Vec<&str> = found.iter().map(|(_, id, _)| id.as_str()).collect();
-    assert_eq!(ids, ["m0", "m1", "m2", "m3", "7F00000100002A9F000000000000138C"], "the broker's id where there is no other");
+    assert_eq!(
+        ids,
+        ["m0", "m1", "m2", "m3", "7F00000100002A9F000000000000138C"],
+        "the broker's id where there is no other"
+    );
 }
 
 #[tokio::test]
@@ -281,7 +285,9 @@ async fn messages_for_a_client_that_has_gone_are_given_back() {
     let changes = transport.asked(request::CHANGE_MESSAGE_INVISIBLETIME);
     let said: Vec<_> = changes
         .iter()
-        .map(|(_, change)| ["offset", "invisibleTime", "suspend"].map(|name| change.ext.get(name).unwrap_or_default().to_owned()))
+        .map(|(_, change)| {
+            ["offset", "invisibleTime", "suspend"].map(|name| change.ext.get(name).unwrap_or_default().to_owned())
+        })
         .collect();
     assert_eq!(said, [["5", "0", "true"], ["6", "0", "true"]]);
 }

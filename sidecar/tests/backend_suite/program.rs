@@ -29,7 +29,10 @@ fn a_mistake_in_the_configuration_ends_it_with_64_and_what_to_do() {
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("sidecar.yaml");
     std::fs::write(&path, "namesrvAddr: a:1\nrenewAheadTimeMilis: 5\n").expect("write");
-    refused(&["--config", path.to_str().expect("utf-8")], &["line 2", "renewAheadTimeMilis", "docs/configuration-sidecar.md"]);
+    refused(
+        &["--config", path.to_str().expect("utf-8")],
+        &["line 2", "renewAheadTimeMilis", "docs/configuration-sidecar.md"],
+    );
     std::fs::write(&path, "namesrvAddr: a:1\ntlsCertPath: /nowhere/c\ntlsKeyPath: /nowhere/k\n").expect("write");
     let listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let arguments = [&["--config", path.to_str().expect("utf-8")], &listen[..]].concat();
@@ -38,7 +41,9 @@ fn a_mistake_in_the_configuration_ends_it_with_64_and_what_to_do() {
 
 #[test]
 fn help_and_documentation_go_to_standard_output() {
-    for (argument, wanted) in [("--help", "--namesrv-addr"), ("--version", "waybill-sidecar"), ("--print-config-docs", "| `namesrvAddr` |")] {
+    for (argument, wanted) in
+        [("--help", "--namesrv-addr"), ("--version", "waybill-sidecar"), ("--print-config-docs", "| `namesrvAddr` |")]
+    {
         let output = run(&[argument]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains(wanted), "{argument}");

@@ -260,9 +260,13 @@ async fn an_unreachable_broker_is_found_again() {
     let broker =
         FakeBroker::start_at(address, |command, reply: &Reply| reply.send(echo(&command)).expect("open")).await;
     // The wait between two tries is at most a second.
-    timeout(LONG, async { while ask(&transport, &broker, "x").await.is_err() { tokio::task::yield_now().await } })
-        .await
-        .expect("it is tried again");
+    timeout(LONG, async {
+        while ask(&transport, &broker, "x").await.is_err() {
+            tokio::task::yield_now().await
+        }
+    })
+    .await
+    .expect("it is tried again");
     let nowhere = transport.call("no-such-host.invalid:1", request("x"), LONG).await;
     assert!(matches!(nowhere, Err(TransportError::Unreachable(_))), "{nowhere:?}");
 }

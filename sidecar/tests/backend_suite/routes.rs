@@ -67,8 +67,13 @@ fn only_brokers_with_a_master_and_the_right_take_messages() {
     replica_only.broker_datas[0].broker_addrs = [(1, "a:1".to_owned())].into();
     let mut without_address = route_of("b", 2, 6);
     without_address.broker_datas.clear();
-    let merged =
-        TopicRoute::merge([replica_only, without_address, route_of("c", 2, 4), route_of("d", 2, 2), route_of("e", 1, 6)]);
+    let merged = TopicRoute::merge([
+        replica_only,
+        without_address,
+        route_of("c", 2, 4),
+        route_of("d", 2, 2),
+        route_of("e", 1, 6),
+    ]);
     let queues: Vec<&str> = merged.write_queues().iter().map(|queue| queue.broker_name.as_str()).collect();
     assert_eq!(queues, ["d", "d", "e"]);
     assert_eq!(merged.readable_brokers(), ["a", "c", "e"]);
@@ -139,7 +144,10 @@ async fn a_broker_that_moved_is_found_after_its_connection_failed() {
     let failed = setup.service.ack(vec![lease("a", 2)]).await;
     assert!(matches!(failed.as_slice(), [Err(BackendError::Unavailable(_))]), "{failed:?}");
     assert_eq!(setup.service.ack(vec![lease("a", 2)]).await, [Ok(())], "the new address, at once");
-    assert_eq!(transport.asked(request::ACK_MESSAGE).last().map(|(address, _)| address.clone()), Some("new:10911".into()));
+    assert_eq!(
+        transport.asked(request::ACK_MESSAGE).last().map(|(address, _)| address.clone()),
+        Some("new:10911".into())
+    );
 }
 
 #[tokio::test]

@@ -78,7 +78,8 @@ pub(crate) async fn connect_tls(address: SocketAddr) -> std::io::Result<TlsStrea
 struct Port {
     address: SocketAddr,
     connections: ReceiverStream<std::io::Result<ClientIo>>,
-    _stop: tokio_util::sync::DropGuard,
+    cut: CancellationToken,
+    stop: tokio_util::sync::DropGuard,
 }
 
 async fn port(tls: Tls, change: impl FnOnce(&mut Limits)) -> Port {
@@ -87,8 +88,9 @@ async fn port(tls: Tls, change: impl FnOnce(&mut Limits)) -> Port {
     let mut limits = Limits { connections: 100, handshakes: 10, handshake_timeout: LONG };
     change(&mut limits);
     let stop = CancellationToken::new();
-    let connections = incoming(listener, tls, limits, ServeMetrics::default(), stop.clone());
-    Port { address, connections, _stop: stop.drop_guard() }
+    let cut = CancellationToken::new();
+    let connections = incoming(listener, tls, limits, ServeMetrics::default(), stop.clone(), cut.clone());
+    Port { address, connections, cut, stop: stop.drop_guard() }
 }
 
 impl Port {
@@ -208,10 +210,24 @@ async fn more_connections_than_allowed_are_closed_and_places_become_free() {
 async fn nothing_is_accepted_after_the_stop() {
     let mut port = port(self_signed(), |_| {}).await;
     let address = port.address;
-    drop(port._stop);
+    drop(port.stop);
     let end = timeout(LONG, port.connections.next()).await.expect("in time");
     assert!(end.is_none(), "the stream of connections ends");
     assert!(TcpStream::connect(address).await.is_err(), "the port is closed");
+}
+
+#[tokio::test]
+async fn open_connections_can_be_cut() {
+    let mut port = port(self_signed(), |_| {}).await;
+    let mut client = TcpStream::connect(port.address).await.expect("connect");
+    client.write_all(PREFACE).await.expect("write");
+    let mut served = port.next().await;
+    served.read_exact(&mut [0; PREFACE.len()]).await.expect("read");
+    let reading = tokio::spawn(async move { served.read_u8().await });
+    tokio::task::yield_now().await;
+    port.cut.cancel();
+    assert!(timeout(LONG, reading).await.expect("in time").expect("no panic").is_err());
+    assert!(ended(client).await);
 }
 
 /// Writes a new certificate and returns it.
@@ -234,8 +250,7 @@ async fn shown_certificate(address: SocketAddr) -> Vec<u8> {
 #[tokio::test]
 async fn a_changed_certificate_is_shown_to_new_connections_and_a_bad_one_is_not() {
     let dir = tempfile::tempdir().expect("directory");
-    let source =
-        CertificateSource::Files { certificate: dir.path().join("tls.crt"), key: dir.path().join("tls.key") };
+    let source = CertificateSource::Files { certificate: dir.path().join("tls.crt"), key: dir.path().join("tls.key") };
     assert!(Tls::new(source.clone()).is_err(), "no files yet");
     let first = write_certificate(dir.path());
     let tls = Tls::new(source.clone()).expect("a certificate");

@@ -107,7 +107,10 @@ async fn many_messages_are_one_batch_in_one_queue() {
     assert_eq!(command.ext.get("m"), Some("true"));
     let items = decode_batch(command.body).expect("a batch");
     assert_eq!(items.len(), 3);
-    assert_eq!((items[2].body.as_ref(), items[2].properties.as_str()), (&b"body 2"[..], "UNIQ_KEY\u{1}id-2\u{2}TAGS\u{1}tag\u{2}"));
+    assert_eq!(
+        (items[2].body.as_ref(), items[2].properties.as_str()),
+        (&b"body 2"[..], "UNIQ_KEY\u{1}id-2\u{2}TAGS\u{1}tag\u{2}")
+    );
 }
 
 #[tokio::test]
@@ -171,7 +174,8 @@ async fn acks_are_answered_one_by_one_in_order() {
     let setup = service(transport.clone(), |_| {});
     let mut retried = lease("a", 6);
     retried.handle = "6 990000 60000 0 2 a 0 6 4711".parse().expect("a handle");
-    let leases = vec![lease("b", 1), lease("a", 3), lease("b", 4), lease("a", 5), retried, lease("x", 1), lease("a", 2)];
+    let leases =
+        vec![lease("b", 1), lease("a", 3), lease("b", 4), lease("a", 5), retried, lease("x", 1), lease("a", 2)];
     let results = setup.service.ack(leases).await;
     assert_eq!(
         results,
@@ -443,19 +447,23 @@ async fn a_dead_letter_is_copied_and_then_acked() {
 
 #[tokio::test]
 async fn settings_are_asked_once_and_remembered() {
-    let transport = two_brokers(|_, command| match (command.code, command.ext.get("topic"), command.ext.get("group")) {
-        (request::GET_TOPIC_CONFIG, Some("T"), _) => {
-            let attributes = [("message.type".to_owned(), "FIFO".to_owned())].into();
-            Ok(ok().with_body(TopicConfig { topic_name: "T".into(), attributes, ..Default::default() }.to_json()))
-        }
-        (request::GET_SUBSCRIPTIONGROUP_CONFIG, _, Some("G")) => {
-            let config =
-                SubscriptionGroupConfig { group_name: "G".into(), consume_message_orderly: true, ..Default::default() };
-            Ok(ok().with_body(config.to_json()))
-        }
-        (request::GET_SUBSCRIPTIONGROUP_CONFIG, ..) => refuse(response::SUBSCRIPTION_GROUP_NOT_EXIST, "no"),
-        _ => refuse(response::TOPIC_NOT_EXIST, "no"),
-    });
+    let transport =
+        two_brokers(|_, command| match (command.code, command.ext.get("topic"), command.ext.get("group")) {
+            (request::GET_TOPIC_CONFIG, Some("T"), _) => {
+                let attributes = [("message.type".to_owned(), "FIFO".to_owned())].into();
+                Ok(ok().with_body(TopicConfig { topic_name: "T".into(), attributes, ..Default::default() }.to_json()))
+            }
+            (request::GET_SUBSCRIPTIONGROUP_CONFIG, _, Some("G")) => {
+                let config = SubscriptionGroupConfig {
+                    group_name: "G".into(),
+                    consume_message_orderly: true,
+                    ..Default::default()
+                };
+                Ok(ok().with_body(config.to_json()))
+            }
+            (request::GET_SUBSCRIPTIONGROUP_CONFIG, ..) => refuse(response::SUBSCRIPTION_GROUP_NOT_EXIST, "no"),
+            _ => refuse(response::TOPIC_NOT_EXIST, "no"),
+        });
     let setup = service(transport.clone(), |_| {});
     for _ in 0..3 {
         let topic = setup.service.topic_config("T").await.expect("settings");

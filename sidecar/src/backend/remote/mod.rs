@@ -14,7 +14,8 @@ use self::connection::{Connection, NotSent};
 use super::transport::{Transport, TransportError};
 use crate::config::Config;
 
-/// The first wait after a failed connect; each further failure doubles it up to [`BACKOFF_MAX`]. During the wait requests fail at once.
+/// The first wait after a failed connect; each further failure doubles it up to [`BACKOFF_MAX`]. During the wait
+/// requests fail at once.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
 /// Short, so that a broker that is back is used again soon. Nothing is tried while nothing is asked for.
 const BACKOFF_MAX: Duration = Duration::from_secs(1);
@@ -35,7 +36,9 @@ impl RemoteOptions {
     #[must_use]
     pub fn of(config: &Config) -> Self {
         Self {
-            connect_timeout: Duration::from_millis(u64::try_from(config.backend_connect_timeout_ms).unwrap_or_default()),
+            connect_timeout: Duration::from_millis(
+                u64::try_from(config.backend_connect_timeout_ms).unwrap_or_default(),
+            ),
             max_in_flight: usize::try_from(config.backend_max_in_flight_requests).unwrap_or(1),
             max_frame: usize::try_from(config.backend_max_frame_size).unwrap_or_default(),
         }
@@ -119,7 +122,8 @@ impl RemoteTransport {
         }
     }
 
-    /// Runs `step` on the connection to `address`; once more on a new one if the first turned out to be closed before anything was sent.
+    /// Runs `step` on the connection to `address`; once more on a new one if the first turned out to be closed before
+    /// anything was sent.
     async fn on_connection<T, F>(&self, address: &str, mut request: Command, step: F) -> Result<T, TransportError>
     where
         F: AsyncFn(&Connection, Command) -> Result<T, NotSent>,
