@@ -4,6 +4,7 @@ mod error;
 mod identity;
 mod session;
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -33,6 +34,8 @@ const MESSAGE_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub(crate) struct Client {
     stub: MessagingServiceClient<Channel>,
     identity: Identity,
+    /// Where this client connected to, as requests for routes tell it.
+    endpoints: v2::Endpoints,
 }
 
 /// What to receive.
@@ -67,7 +70,7 @@ impl Client {
         let stub = MessagingServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
-        Ok(Self { stub, identity })
+        Ok(Self { stub, identity, endpoints: endpoints(endpoint) })
     }
 
     fn request<T>(&self, body: T, timeout: Duration) -> tonic::Request<T> {
@@ -75,6 +78,13 @@ impl Client {
         self.identity.sign(request.metadata_mut());
         request.set_timeout(timeout);
         request
+    }
+
+    /// Asks where a topic lives, as every client does first. `TOPIC_NOT_FOUND` when it lives nowhere.
+    pub(crate) async fn query_route(&self, topic: &str) -> Result<(), CallError> {
+        let body = v2::QueryRouteRequest { topic: resource(topic), endpoints: Some(self.endpoints.clone()) };
+        let answer = self.stub.clone().query_route(self.request(body, CALL_TIMEOUT)).await?.into_inner();
+        error::check(answer.status)
     }
 
     /// Sends messages of one topic; one result for each.
@@ -162,6 +172,19 @@ impl Client {
     }
 }
 
+/// `host:port` in the form of the interface.
+fn endpoints(endpoint: &str) -> v2::Endpoints {
+    let (host, port) = endpoint.rsplit_once(':').unwrap_or((endpoint, "80"));
+    let host = host.trim_matches(['[', ']']);
+    let scheme = match host.parse() {
+        Ok(IpAddr::V4(_)) => v2::AddressScheme::IPv4,
+        Ok(IpAddr::V6(_)) => v2::AddressScheme::IPv6,
+        Err(_no_address) => v2::AddressScheme::DomainName,
+    };
+    let address = v2::Address { host: host.to_owned(), port: port.parse().unwrap_or(80) };
+    v2::Endpoints { scheme: scheme.into(), addresses: vec![address] }
+}
+
 /// A name in the default namespace.
 pub(crate) fn resource(name: &str) -> Option<v2::Resource> {
     Some(v2::Resource { resource_namespace: String::new(), name: name.to_owned() })
@@ -172,5 +195,22 @@ pub(crate) fn proto_duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration {
         seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
         nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_tell_what_kind_of_address_they_are() {
+        let told = |text| {
+            let v2::Endpoints { scheme, addresses } = endpoints(text);
+            let scheme = v2::AddressScheme::try_from(scheme).expect("known");
+            (scheme, addresses.into_iter().map(|address| (address.host, address.port)).collect::<Vec<_>>())
+        };
+        assert_eq!(told("127.0.0.1:81"), (v2::AddressScheme::IPv4, vec![("127.0.0.1".into(), 81)]));
+        assert_eq!(told("[::1]:81"), (v2::AddressScheme::IPv6, vec![("::1".into(), 81)]));
+        assert_eq!(told("waybill.example:81"), (v2::AddressScheme::DomainName, vec![("waybill.example".into(), 81)]));
     }
 }

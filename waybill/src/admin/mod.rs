@@ -34,10 +34,10 @@ pub(crate) struct Broker {
 
 impl Address {
     /// Nothing is connected before the first question.
-    fn broker(self) -> Broker {
+    fn broker(&self) -> Broker {
         let options =
             RemoteOptions { connect_timeout: CONNECT_TIMEOUT, max_in_flight: 8, max_frame: DEFAULT_MAX_FRAME };
-        Broker { transport: Arc::new(RemoteTransport::new(options)), address: self.broker }
+        Broker { transport: Arc::new(RemoteTransport::new(options)), address: self.broker.clone() }
     }
 }
 

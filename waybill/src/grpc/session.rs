@@ -29,6 +29,7 @@ impl Drop for Session {
 impl Session {
     /// Makes `client` known as a producer to `topic`.
     pub(crate) async fn producer(client: &Client, topic: &str) -> Result<Self, CallError> {
+        client.query_route(topic).await?;
         let publishing = v2::Publishing { topics: resource(topic).into_iter().collect(), ..Default::default() };
         let pub_sub = v2::settings::PubSub::Publishing(publishing);
         Self::open(client, v2::ClientType::Producer, None, pub_sub).await
@@ -36,6 +37,7 @@ impl Session {
 
     /// Makes `client` known as a simple consumer of `topic` in `group`.
     pub(crate) async fn consumer(client: &Client, topic: &str, group: &str, tags: &str) -> Result<Self, CallError> {
+        client.query_route(topic).await?;
         let expression = Some(v2::FilterExpression { r#type: v2::FilterType::Tag.into(), expression: tags.to_owned() });
         let subscription = v2::Subscription {
             group: resource(group),

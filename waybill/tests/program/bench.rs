@@ -1,0 +1,85 @@
+//! `waybill bench`: that it counts what really happened, not how fast it was.
+
+use serde_json::Value;
+
+use crate::support::{Dir, Standalone};
+
+fn bench(waybill: &Standalone, words: &[&str]) -> Value {
+    let common = ["--output", "json", "--in-flight", "8", "--connections", "2", "--size", "100"];
+    waybill.client(&[&["bench"], words, &common].concat()).json()
+}
+
+/// Messages that a topic holds on the broker.
+fn held(waybill: &Standalone, topic: &str) -> i64 {
+    let shown = waybill.admin(&["topic", "describe", topic, "--output", "json"]).json();
+    shown["queues"].as_array().unwrap().iter().map(|queue| queue["nextOffset"].as_i64().unwrap()).sum()
+}
+
+#[test]
+fn send_counts_messages_and_the_servers_cpu() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let pid = waybill.pid();
+    let report = bench(&waybill, &["send", "--topic", "b", "--count", "200", "--warmup", "0ms", "--pid", &pid]);
+    assert_eq!(report["messages"], 200);
+    assert_eq!(report["latenciesMs"]["send"]["count"], 200);
+    assert_eq!(report["errors"], serde_json::json!({}));
+    assert_eq!(held(&waybill, "b"), 201, "and one before the measurement");
+    let process = &report["server"]["processes"][0];
+    assert_eq!(process["pid"].to_string(), pid);
+    assert!(process["residentBytesAfter"].as_i64().is_some_and(|bytes| bytes > 1_000_000), "{report}");
+}
+
+#[test]
+fn receive_ack_takes_what_it_sent_and_no_more() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    for ack in ["each", "batch"] {
+        let report =
+            bench(&waybill, &["receive-ack", "--topic", "b", "--group", "g", "--messages", "100", "--ack", ack]);
+        assert_eq!((&report["messages"], &report["errors"]), (&100.into(), &serde_json::json!({})), "{report}");
+    }
+    assert_eq!(held(&waybill, "b"), 2 * (20 + 100));
+    let leases = waybill.admin(&["lease", "list", "--group", "g", "--output", "json"]).json();
+    assert_eq!(leases["leases"], serde_json::json!([]), "everything is acknowledged");
+}
+
+#[test]
+fn end_to_end_misses_nothing() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let report = bench(
+        &waybill,
+        &["e2e", "--topic", "b", "--group", "g", "--rate", "100", "--duration", "1s", "--warmup", "0ms"],
+    );
+    assert_eq!(report["more"]["missing"], 0, "{report}");
+    assert_eq!(report["more"]["sent"], report["more"]["received"]);
+    assert_eq!(report["more"]["sent"], held(&waybill, "b"));
+    assert!(report["messages"].as_u64().is_some_and(|messages| messages > 0), "{report}");
+}
+
+#[test]
+fn changes_are_changes_at_the_broker() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let report = bench(&waybill, &["change", "--topic", "b", "--group", "g", "--duration", "1s", "--warmup", "0ms"]);
+    let changes = report["messages"].as_u64().unwrap();
+    let metrics = waybill.get("/metrics");
+    let counted =
+        metrics.lines().find_map(|line| line.strip_prefix("waybill_broker_lease_changes_total{part=\"broker\"} "));
+    let counted: u64 = counted.expect(&metrics).parse().unwrap();
+    assert!(changes > 0 && counted >= changes, "{changes} reported, the broker counted {counted}");
+    assert_eq!(report["errors"], serde_json::json!({}));
+    assert_eq!(held(&waybill, "b"), 8, "one for each call in flight");
+}
+
+#[test]
+fn idle_needs_no_messages() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let pid = waybill.pid();
+    let report =
+        bench(&waybill, &["idle", "--pid", &pid, "--receivers", "2", "--duration", "500ms", "--warmup", "0ms"]);
+    assert_eq!((&report["messages"], &report["more"]["clients"]), (&0.into(), &2.into()));
+    assert!(report["server"]["cpuSeconds"].is_number(), "{report}");
+}

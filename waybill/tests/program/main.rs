@@ -1,0 +1,10 @@
+//! The program as a person or a script meets it: real processes on loopback, arguments in, text and exit codes out.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
+
+mod administration;
+mod bench;
+mod failures;
+mod messages;
+mod standalone;
+mod support;

@@ -1,0 +1,143 @@
+//! Starts `waybill standalone` and runs `waybill` against it.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::Value;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_waybill");
+
+/// A standalone Waybill on free ports. Killed when it is dropped without having been stopped.
+pub(crate) struct Standalone {
+    child: Child,
+    pub(crate) endpoint: String,
+    pub(crate) broker: String,
+    pub(crate) admin: String,
+}
+
+impl Drop for Standalone {
+    fn drop(&mut self) {
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+/// The options of a standalone Waybill that keeps its data in `dir` and takes free ports.
+pub(crate) fn options(dir: &Path) -> Vec<String> {
+    let free = "127.0.0.1:0";
+    let dir = dir.join("data").display().to_string();
+    ["standalone", "--output", "json", "--listen", free, "--broker-listen", free, "--admin-listen", free, "--data-dir"]
+        .iter()
+        .map(|word| (*word).to_owned())
+        .chain([dir])
+        .collect()
+}
+
+impl Standalone {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        let mut child = Command::new(PROGRAM)
+            .args(options(dir))
+            .args(more)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("piped");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
+        let text = |key: &str| said[key].as_str().expect("an address").to_owned();
+        Self { child, endpoint: text("endpoint"), broker: text("broker"), admin: text("admin") }
+    }
+
+    pub(crate) fn pid(&self) -> String {
+        self.child.id().to_string()
+    }
+
+    /// SIGTERM; the exit code.
+    pub(crate) fn stop(mut self) -> Option<i32> {
+        let killed = Command::new("kill").args(["-TERM", &self.pid()]).status();
+        assert!(killed.is_ok_and(|status| status.success()));
+        self.child.wait().expect("it ends").code()
+    }
+
+    /// Runs a command that talks to the broker.
+    pub(crate) fn admin(&self, words: &[&str]) -> Ran {
+        run(&[words, &["--broker", &self.broker]].concat())
+    }
+
+    /// Runs a command that talks to the endpoint.
+    pub(crate) fn client(&self, words: &[&str]) -> Ran {
+        run(&[words, &["--endpoint", &self.endpoint]].concat())
+    }
+
+    /// The body of a page of the admin port.
+    pub(crate) fn get(&self, path: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(&self.admin).expect("connect");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
+        std::io::Write::write_all(&mut stream, request.as_bytes()).expect("write");
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).expect("read");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
+        assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
+        body.to_owned()
+    }
+}
+
+/// What a command did.
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// Runs the program with nothing on its standard input.
+pub(crate) fn run(words: &[&str]) -> Ran {
+    let Output { status, stdout, stderr } =
+        Command::new(PROGRAM).args(words).stdin(Stdio::null()).output().expect("the program runs");
+    let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
+    Ran { code: status.code(), out: text(stdout), err: text(stderr) }
+}
+
+impl Ran {
+    /// It must have succeeded.
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, Some(0), "{}{}", self.out, self.err);
+        self
+    }
+
+    /// What it printed, as JSON; it must have succeeded.
+    pub(crate) fn json(self) -> Value {
+        let ran = self.ok();
+        serde_json::from_str(&ran.out).unwrap_or_else(|error| panic!("{error} in {}", ran.out))
+    }
+
+    /// It must have failed so, and said all of this.
+    pub(crate) fn fails(&self, code: i32, said: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}{}", self.out, self.err);
+        for wanted in said {
+            assert!(self.err.contains(wanted), "{wanted:?} is missing in {:?}", self.err);
+        }
+    }
+}
+
+/// A directory of the test's own.
+pub(crate) struct Dir(tempfile::TempDir);
+
+impl Dir {
+    pub(crate) fn new() -> Self {
+        Self(tempfile::tempdir().expect("a directory"))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    pub(crate) fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::write(&path, text).expect("a file");
+        path
+    }
+}
