@@ -33,6 +33,7 @@ struct Behaviour {
     at_most: usize,
     panics: bool,
     back_off: Option<i64>,
+    batch_limit: usize,
 }
 
 impl Default for Behaviour {
@@ -45,6 +46,7 @@ impl Default for Behaviour {
             at_most: usize::MAX,
             panics: false,
             back_off: Some(10_000),
+            batch_limit: usize::MAX,
         }
     }
 }
@@ -107,6 +109,10 @@ impl Changer for Brokers {
             None => Ok((behaviour.shape)(&change.handle, change.invisible_ms)),
         };
         changes.iter().take(behaviour.at_most).map(answer).collect()
+    }
+
+    fn batch_limit(&self, _broker: &str) -> usize {
+        self.behaviour.lock().batch_limit
     }
 
     async fn retry_delay_ms(&self, _group: &Arc<str>, _topic: &Arc<str>, _times: i32) -> Option<i64> {
@@ -213,7 +219,7 @@ async fn a_broker_that_hangs_holds_no_ack_longer_than_a_request_may_take() {
     pass(50_500).await;
     let began = Instant::now();
     let ticket = world.receipts.resolve_for_ack(HOLDER, first.clone()).await;
-    assert_eq!(began.elapsed(), Duration::from_millis(2_500));
+    assert_eq!(began.elapsed(), Duration::from_millis(5_500));
     assert_eq!(*ticket.handle(), first);
     ticket.done(AckOutcome::Done);
     assert_eq!(world.receipts.stats().in_flight, 0);
@@ -237,6 +243,54 @@ async fn a_change_waits_and_is_the_last_word() {
     assert_eq!(next.changes[0].handle, changed);
     let after = next.at - changed_at;
     assert!((79_900..=80_000).contains(&after.as_millis()), "{after:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_alone_is_followed_by_what_waits_for_it() {
+    for (finish, cancelled) in [(true, false), (true, true), (false, false), (false, true)] {
+        let world = World::new(Policy::default());
+        world.brokers.behave(|b| b.shape = moved);
+        let first = handle(1, 77);
+        world.hold(&first, Mode::Renew);
+        pass(50_000).await;
+        let newest = moved(&first, 60_000);
+        let change = world.receipts.resolve_for_change(HOLDER, first.clone(), 90_000).await;
+        let receipts = world.receipts.clone();
+        let waiting = tokio::spawn(async move {
+            if finish {
+                receipts.resolve_for_ack(HOLDER, handle(1, 77)).await.handle().clone()
+            } else {
+                receipts.resolve_for_change(HOLDER, handle(1, 77), 1_000).await.handle().clone()
+            }
+        });
+        pass(1_000).await;
+        assert!(!waiting.is_finished());
+        let changed = moved(&newest, 90_000);
+        if cancelled {
+            drop(change);
+        } else {
+            change.done(ChangeOutcome::Extended(changed.clone()));
+        }
+        settled().await;
+        assert!(waiting.is_finished());
+        assert_eq!(waiting.await.unwrap(), if cancelled { newest } else { changed });
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_that_waits_for_an_ack_goes_on_when_the_message_is_acked() {
+    let world = World::new(Policy::default());
+    world.brokers.behave(|b| b.shape = moved);
+    let first = handle(1, 77);
+    world.hold(&first, Mode::Renew);
+    pass(50_000).await;
+    let ack = world.receipts.resolve_for_ack(HOLDER, first.clone()).await;
+    let receipts = world.receipts.clone();
+    let waiting = tokio::spawn(async move { receipts.resolve_for_change(HOLDER, first, 1_000).await.is_held() });
+    settled().await;
+    assert!(!waiting.is_finished());
+    ack.done(AckOutcome::Done);
+    assert!(!waiting.await.unwrap(), "the broker says what is left of the message");
 }
 
 #[tokio::test(start_paused = true)]
@@ -328,6 +382,18 @@ async fn requests_per_broker_are_bounded_and_brokers_do_not_wait_for_each_other(
     }
     assert_eq!(at_once, 44, "all but those in the six requests whose answer matters");
     assert!(began.elapsed() <= Duration::from_millis(20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn brokers_that_are_asked_one_by_one_get_small_requests() {
+    let world = World::new(Policy::default());
+    world.brokers.behave(|b| b.batch_limit = 32);
+    for offset in 0..100 {
+        world.hold(&handle(offset, 77), Mode::Renew);
+    }
+    pass(50_000).await;
+    let sizes: Vec<usize> = world.brokers.calls().iter().map(|call| call.changes.len()).collect();
+    assert_eq!(sizes, [32, 32, 32, 4]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,7 +4,7 @@ mod receipts_common;
 
 use receipts_common::*;
 use waybill_sidecar::receipts::{
-    AckOutcome, ChangeError, ChangeOutcome, ChannelKind, DrainPolicy, Holder, Mode, Policy, PromiseSettings,
+    AckOutcome, ChangeError, ChangeOutcome, ChannelKind, Holder, Mode, Policy, PromiseSettings,
     core::{Ask, Dropped, Find, Intent, Purpose},
     promise,
 };
@@ -32,7 +32,8 @@ fn renews_ahead_of_the_deadline_along_the_policy() {
         }
     }
     assert_eq!(world.core.counters().renewed, 6);
-    // The last step counts for all further renewals; the lease is counted from when the request was made, not from the answer.
+    // The last step counts for all further renewals; the lease is counted from when the request was made, not from the
+    // answer.
     world.now = lease_began + lease - 10_000;
     assert_eq!(world.only_item().1.ask, Ask::For(60 * MINUTE));
 }
@@ -147,6 +148,19 @@ fn a_newer_delivery_replaces_the_older_whoever_held_it() {
     // The old one's registration comes late: no effect.
     assert_eq!(world.hold(&old, Mode::Renew).held, 1);
     assert_eq!((world.held(), world.newest(&new)), (1, Some(new)));
+}
+
+#[test]
+fn a_delivery_that_is_held_already_stays_as_it_is() {
+    let mut world = World::new();
+    let first = handle(1, 77);
+    world.hold(&first, Mode::Renew);
+    let newest = world.renew(extended);
+    let begun = world.begin_ack(&first);
+    assert_eq!(world.hold(&first, Mode::Keep).held, 1);
+    assert_eq!((world.held(), world.newest(&first)), (1, Some(newest)));
+    world.end_ack(&begun, AckOutcome::Done);
+    assert_eq!(world.held(), 0, "the ack that had begun before is that of this delivery");
 }
 
 #[test]
@@ -379,139 +393,6 @@ fn a_failed_change_changes_nothing() {
 }
 
 #[test]
-fn what_a_client_held_is_returned_at_once_when_it_leaves() {
-    let mut world = World::with(Policy { clear_invisible_ms: 1_500, ..Policy::default() });
-    for offset in 0..10 {
-        let mode = if offset % 2 == 0 { Mode::Renew } else { Mode::Keep };
-        world.hold(&handle(offset, 77), mode);
-    }
-    world.hold_for(Holder { client: "client-b", ..HOLDER }, &handle(50, 77), Mode::Renew);
-    world.core.client_gone(world.now, HOLDER.client, None);
-    let batches = world.batches();
-    assert_eq!((batches.len(), batches[0].items.len()), (1, 10));
-    for item in &batches[0].items {
-        assert_eq!((item.purpose, item.ask, item.suspend), (Purpose::Return, Ask::For(1_500), false));
-        assert_eq!(item.handle, handle(item.handle.offset, 77), "kept handles go back unchanged");
-        world.settle(&batches[0], item, 1_500, Ok(extended(&item.handle, 1_500)));
-    }
-    assert_eq!((world.held(), world.dropped(Dropped::Returned)), (1, 10));
-}
-
-#[test]
-fn only_the_left_group_is_returned() {
-    let mut world = World::new();
-    world.hold(&handle(1, 77), Mode::Renew);
-    world.hold_for(Holder { group: "other", ..HOLDER }, &handle(1, 77), Mode::Renew);
-    world.core.client_gone(world.now, HOLDER.client, Some("other"));
-    assert_eq!(&*world.only_item().0.group, "other");
-    assert!(!world.hold(&handle(2, 77), Mode::Renew).client_gone);
-    assert!(world.hold_for(Holder { group: "other", ..HOLDER }, &handle(2, 77), Mode::Renew).client_gone);
-}
-
-#[test]
-fn a_return_is_retried_until_done_or_the_lease_is_over() {
-    let mut world = World::new();
-    world.hold(&handle(1, 77), Mode::Renew);
-    let deadline = world.now + LEASE;
-    world.core.client_gone(world.now, HOLDER.client, None);
-    let mut pauses = Vec::new();
-    let mut last = world.now;
-    while world.now < deadline - 5_000 {
-        let (batch, item) = world.next_item();
-        assert_eq!(item.purpose, Purpose::Return);
-        pauses.push(world.now - last);
-        last = world.now;
-        world.answer(&batch, &item, 1_000, Err(ChangeError::Unavailable));
-    }
-    assert_eq!(pauses[..6], [0, 500, 1_000, 2_000, 4_000, 5_000]);
-    assert!(pauses[6..].iter().all(|pause| *pause == 5_000), "{pauses:?}");
-    world.now = deadline + 5_000;
-    world.nothing_sent();
-    assert_eq!((world.held(), world.dropped(Dropped::ReturnExpired)), (0, 1));
-}
-
-#[test]
-fn a_client_that_is_back_keeps_what_was_not_returned_yet() {
-    let mut world = World::new();
-    for offset in 1..=3 {
-        world.hold(&handle(offset, 77), Mode::Renew);
-    }
-    world.core.client_gone(world.now, HOLDER.client, None);
-    let batch = world.batches().remove(0);
-    world.core.client_back(world.now, HOLDER.client);
-    // One was returned, one return failed, one is dead.
-    world.settle(&batch, &batch.items[0], 1_000, Ok(extended(&batch.items[0].handle, 1_000)));
-    world.settle(&batch, &batch.items[1], 1_000, Err(ChangeError::Timeout));
-    world.answer(&batch, &batch.items[2].clone(), 1_000, Err(ChangeError::Gone));
-    assert_eq!((world.held(), world.dropped(Dropped::Returned), world.dropped(Dropped::Gone)), (1, 1, 1));
-    let (_, item) = world.next_item();
-    assert_eq!((item.purpose, &item.handle), (Purpose::Renew, &batch.items[1].handle));
-    // And what it receives from now on is its own.
-    assert!(!world.hold(&handle(9, 77), Mode::Renew).client_gone);
-}
-
-#[test]
-fn messages_that_arrive_for_a_client_that_left_go_back_uncounted() {
-    let mut world = World::new();
-    world.core.client_gone(world.now, HOLDER.client, None);
-    let registered = world.hold(&handle(1, 77), Mode::Renew);
-    assert!(registered.client_gone);
-    let (_, item) = world.only_item();
-    assert_eq!((item.purpose, item.suspend), (Purpose::Return, true));
-    // That is not remembered for ever.
-    world.pass(60_000);
-    assert!(!world.hold(&handle(2, 77), Mode::Renew).client_gone);
-}
-
-#[test]
-fn what_could_not_be_written_goes_back_whether_held_or_not() {
-    let mut world = World::new();
-    let (held, unknown, older) = (handle(1, 77), handle(2, 77), handle(3, 60));
-    world.hold(&held, Mode::Renew);
-    world.hold(&handle(3, 77), Mode::Renew);
-    world.core.give_back(world.now, HOLDER, ChannelKind::Grpc, vec![held.clone(), unknown.clone(), older]);
-    let batch = world.batches().remove(0);
-    let mut handles: Vec<_> = batch.items.iter().map(|item| item.handle.clone()).collect();
-    handles.sort_by_key(|handle| handle.offset);
-    assert_eq!(handles, [held, unknown], "the handle of a past delivery is nobody's");
-    assert!(batch.items.iter().all(|item| item.purpose == Purpose::Return && item.suspend));
-    // A client that comes back does not get them: it never saw them.
-    world.core.client_back(world.now, HOLDER.client);
-    for item in &batch.items {
-        world.settle(&batch, item, 1_000, Err(ChangeError::Busy));
-    }
-    world.core.end_request(batch.lane);
-    world.pass(1_000);
-    assert_eq!(world.batches()[0].items.len(), 2);
-}
-
-#[test]
-fn limits_hold_and_what_is_due_last_is_shed_first() {
-    let policy = Policy { max_handles: 3, max_handles_per_client: 2, ..Policy::default() };
-    let mut world = World::with(policy);
-    assert_eq!(world.hold(&handle(1, 77), Mode::Renew).held, 1);
-    let mut long = handle(2, 77);
-    long.invisible_time = 10 * MINUTE;
-    assert_eq!(world.hold(&long, Mode::Keep).held, 1);
-    // One client's limit.
-    assert_eq!(world.hold(&handle(3, 77), Mode::Renew).refused, [0]);
-    let other = Holder { client: "client-b", ..HOLDER };
-    assert_eq!(world.hold_for(other, &handle(4, 77), Mode::Renew).held, 1);
-    // Everybody's limit: the kept handle with ten minutes left gives way.
-    assert_eq!(world.hold_for(other, &handle(5, 77), Mode::Renew).held, 1);
-    assert_eq!((world.newest(&long), world.held(), world.dropped(Dropped::Shed)), (None, 3, 1));
-    // Something later than everything held gives way itself.
-    let third = Holder { client: "client-c", ..HOLDER };
-    world.pass(1_000);
-    assert_eq!(world.hold_for(third, &handle(6, 77), Mode::Renew).refused, [0]);
-    assert_eq!((world.held(), world.core.counters().refused), (3, 2));
-    // Room again.
-    let begun = world.begin_ack(&handle(1, 77));
-    world.end_ack(&begun, AckOutcome::Done);
-    assert_eq!(world.hold_for(third, &handle(6, 77), Mode::Renew).held, 1);
-}
-
-#[test]
 fn a_flip_of_the_switch_leaves_what_was_popped_before_under_its_promise() {
     let settings = |grpc_renew| PromiseSettings {
         grpc_renew,
@@ -564,64 +445,4 @@ fn remoting_clients_are_renewed_whatever_was_said() {
     let mut world = World::new();
     world.core.register(world.now, HOLDER, ChannelKind::Remoting, &[received(handle(1, 77), Mode::Keep)]);
     world.renew(extended);
-}
-
-#[test]
-fn a_drain_releases_everything() {
-    let mut world = World::new();
-    for offset in 0..5 {
-        world.hold(&handle(offset, 77), if offset == 0 { Mode::Keep } else { Mode::Renew });
-    }
-    let acking = world.begin_ack(&handle(4, 77));
-    world.core.drain(DrainPolicy::Release);
-    assert_eq!(world.core.release(world.now, 0, 3), Some(3));
-    assert_eq!(world.core.release(world.now, 3, 100), None);
-    assert_eq!(world.batches()[0].items.len(), 4);
-    // An ack that is under way comes first; one that fails does not keep the message.
-    world.end_ack(&acking, AckOutcome::Failed);
-    assert_eq!(world.only_item().1.purpose, Purpose::Return);
-    // What is popped in the last moment goes back too, and a client that comes back gets nothing.
-    world.core.client_back(world.now, HOLDER.client);
-    assert!(world.hold(&handle(9, 77), Mode::Renew).client_gone);
-    assert_eq!(world.only_item().1.purpose, Purpose::Return);
-}
-
-#[test]
-fn a_drain_leaves_everything_to_its_lease() {
-    let mut world = World::new();
-    let first = handle(1, 77);
-    world.hold(&first, Mode::Renew);
-    world.hold_for(Holder { client: "gone", ..HOLDER }, &handle(2, 77), Mode::Renew);
-    world.core.client_gone(world.now, "gone", None);
-    world.core.drain(DrainPolicy::LeaveToLease);
-    assert_eq!(world.only_item().1.purpose, Purpose::Return, "a client that is gone is gone");
-    world.pass(LEASE - 1);
-    world.nothing_sent();
-    assert!(world.newest(&first).is_some(), "acks are still taken");
-    world.pass(101);
-    world.nothing_sent();
-    assert_eq!(world.newest(&first), None);
-}
-
-#[test]
-fn names_and_queues_are_forgotten_with_their_last_handle() {
-    let mut world = World::new();
-    for round in 0..50 {
-        let client = format!("client-{round}");
-        let topic = format!("topic-{round}");
-        let holder = Holder { client: &client, group: "group", topic: &topic };
-        world.hold_for(holder, &handle(1, 77), Mode::Renew);
-        assert_eq!(world.core.stats().clients, 1);
-        let begun = world.core.begin(holder, Find::Handle(&handle(1, 77)), Intent::Finish).unwrap();
-        world.end_ack(&begun, AckOutcome::Done);
-        assert_eq!((world.core.stats().clients, world.core.stats().held), (0, 0));
-    }
-    assert_eq!(world.core.next_wake(world.now), None);
-    world.core.client_gone(world.now, "nobody", None);
-    assert_eq!(world.core.stats().clients, 1, "remembered as gone");
-    world.pass(60_000);
-    world.core.client_gone(world.now, "somebody", None);
-    assert_eq!(world.core.stats().clients, 1, "nobody is forgotten");
-    world.core.client_back(world.now, "somebody");
-    assert_eq!(world.core.stats().clients, 0);
 }

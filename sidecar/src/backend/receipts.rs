@@ -10,6 +10,7 @@ use waybill_protocol::{
 
 use super::{
     error::BackendError,
+    peers::Feature,
     service::MessageService,
     types::{ChangeEntry, LeaseRef},
 };
@@ -32,6 +33,15 @@ impl Changer for MessageService {
             })
             .collect();
         Self::change_invisible(self, entries).await.into_iter().map(|result| result.map_err(why)).collect()
+    }
+
+    fn batch_limit(&self, broker: &str) -> usize {
+        let config = self.inner.config.get();
+        if config.enable_batch_change_invisible_time && self.inner.peers.may_have(broker, Feature::BatchChange) {
+            usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1)
+        } else {
+            self.fallback_concurrency()
+        }
     }
 
     async fn retry_delay_ms(&self, group: &Arc<str>, topic: &Arc<str>, reconsume_times: i32) -> Option<i64> {

@@ -60,7 +60,8 @@ impl ChangeError {
 /// Changes leases at a broker; implemented by the backend.
 #[async_trait]
 pub trait Changer: Send + Sync + 'static {
-    /// Changes leases of one group and topic at one broker, in one request where the broker can. One result per entry, in order.
+    /// Changes leases of one group and topic at one broker, in one request where the broker can. One result per entry,
+    /// in order.
     ///
     /// All handles name the same broker and the same kind of topic (normal, or retry v1 or v2).
     async fn change_invisible(
@@ -70,7 +71,13 @@ pub trait Changer: Send + Sync + 'static {
         changes: Vec<Change>,
     ) -> Vec<Result<ReceiptHandle, ChangeError>>;
 
-    /// How long the group lets a message rest before its next delivery, in milliseconds, after `reconsume_times` earlier deliveries. `None` if the
-    /// group's settings cannot be had: the lease then simply runs out.
+    /// Most leases of one broker to be changed by one call, so that the call takes no longer than one request: fewer
+    /// where the broker must be asked one by one. Called often and under a lock: it must only look something up.
+    fn batch_limit(&self, _broker: &str) -> usize {
+        usize::MAX
+    }
+
+    /// How long the group lets a message rest before its next delivery, in milliseconds, after `reconsume_times`
+    /// earlier deliveries. `None` if the group's settings cannot be had: the lease then simply runs out.
     async fn retry_delay_ms(&self, group: &Arc<str>, topic: &Arc<str>, reconsume_times: i32) -> Option<i64>;
 }

@@ -17,7 +17,7 @@ const SETTLE_AT_ONCE: usize = 256;
 
 pub(super) async fn run(shared: Arc<Shared>, changer: Arc<dyn Changer>, stop: CancellationToken) {
     loop {
-        let (batch, next) = shared.next_batch();
+        let (batch, next) = shared.next_batch(&|broker| changer.batch_limit(broker));
         if let Some(batch) = batch {
             let limit = shared.read(|core, _| core.policy().request_timeout_ms);
             let limit = Duration::from_millis(u64::try_from(limit).unwrap_or(0));

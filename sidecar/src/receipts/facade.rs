@@ -62,7 +62,8 @@ impl Receipts {
         AckTicket::new(self.resolve(holder, client_handle, Intent::Finish).await)
     }
 
-    /// Like [`Self::resolve_for_ack`]; waits while any renewal is under way, so that the change is the last word at the broker.
+    /// Like [`Self::resolve_for_ack`]; waits while any renewal is under way, so that the change is the last word at the
+    /// broker.
     pub async fn resolve_for_change(
         &self,
         holder: Holder<'_>,
@@ -89,18 +90,21 @@ impl Receipts {
         self.shared.with(|core, now| core.give_back(now, holder, kind, handles));
     }
 
-    /// The client is gone (from one group, or altogether): renewal stops, all it holds is returned. So are later `register`s for it, until
+    /// The client is gone (from one group, or altogether): renewal stops, all it holds is returned. So are later
+    /// `register`s for it, until
     /// `client_back`, for a minute.
     pub fn client_gone(&self, client: &str, group: Option<&str>) {
         self.shared.with(|core, now| core.client_gone(now, client, group));
     }
 
-    /// The client is here (again). Call it whenever a client registers; what was not returned yet is kept and renewed again.
+    /// The client is here (again). Call it whenever a client registers; what was not returned yet is kept and renewed
+    /// again.
     pub fn client_back(&self, client: &str) {
         self.shared.with(|core, now| core.client_back(now, client));
     }
 
-    /// Stops renewing; answers when all is returned (or nothing is under way any more and everything is left to its lease), at the latest after
+    /// Stops renewing; answers when all is returned (or nothing is under way any more and everything is left to its
+    /// lease), at the latest after
     /// `limit`. Acks and changes are taken as before, also afterwards.
     pub async fn drain(&self, policy: DrainPolicy, limit: Duration) -> DrainReport {
         let until = tokio::time::Instant::now() + limit;

@@ -1,4 +1,5 @@
-//! The receipt handles that clients hold: kept, renewed by earliest deadline, found again for acks, returned when a client leaves.
+//! The receipt handles that clients hold: kept, renewed by earliest deadline, found again for acks, returned when a
+//! client leaves.
 
 mod changer;
 pub mod core;

@@ -13,7 +13,8 @@ pub struct Policy {
     pub max_renew_retry_times: u32,
     /// `invisibleTimeMillisWhenClear`: how soon a returned message becomes visible.
     pub clear_invisible_ms: i64,
-    /// How long the n-th renewal extends the lease; the last value counts for all further ones. An empty list means one minute.
+    /// How long the n-th renewal extends the lease; the last value counts for all further ones. An empty list means one
+    /// minute.
     pub renew_steps_ms: Vec<i64>,
     /// Most handles of one client.
     pub max_handles_per_client: u32,
@@ -23,7 +24,8 @@ pub struct Policy {
     pub max_batch: usize,
     /// Most requests to one broker at the same time, at least 1.
     pub max_requests_per_broker: usize,
-    /// How long one request may take before its entries count as failed by time-out.
+    /// How long one request may take before its entries count as failed by time-out. A guard: it must be longer than
+    /// the time-outs of the backend itself, which knows what became of each entry.
     pub request_timeout_ms: i64,
 }
 
@@ -45,7 +47,7 @@ impl Default for Policy {
             max_handles: 1_200_000,
             max_batch: 1_024,
             max_requests_per_broker: 8,
-            request_timeout_ms: 3 * SECOND,
+            request_timeout_ms: 6 * SECOND,
         }
     }
 }

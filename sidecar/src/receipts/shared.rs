@@ -38,7 +38,8 @@ impl State {
         (begun, wait)
     }
 
-    /// Without a handle the senders are dropped, which ends the waiting as well.
+    /// Those that wait try again. The handle is for those who then find the message gone; without one the senders are
+    /// dropped, which ends the waiting as well.
     fn wake_waiters(&mut self, id: Id, newest: Option<&ReceiptHandle>) {
         for waiter in self.waiters.remove(&id).unwrap_or_default() {
             if let Some(newest) = newest {
@@ -103,7 +104,8 @@ impl Shared {
         self.progress.notify_waiters();
     }
 
-    /// Begins an ack or a change. If it has to wait, the second part tells when to try again, and the newest handle then.
+    /// Begins an ack or a change. If it has to wait, the second part tells when to try again, and the newest handle
+    /// then.
     pub(super) fn begin(&self, holder: Holder<'_>, handle: &ReceiptHandle, intent: Intent) -> Option<(Begun, Wait)> {
         let mut state = self.state.lock();
         let begun = state.core.begin(holder, Find::Handle(handle), intent)?;
@@ -122,19 +124,16 @@ impl Shared {
         let mut state = self.state.lock();
         let now = self.now();
         event(&mut state.core, now);
-        if !state.waiters.is_empty() {
-            let newest = state.core.newest_of(id);
-            state.wake_waiters(id, newest.as_ref());
-        }
+        state.wake_waiters(id, None);
         self.rouse(&mut state, now);
     }
 
     /// The next request to be sent. Without one, the second part says when to look again.
-    pub(super) fn next_batch(&self) -> (Option<Batch>, Option<i64>) {
+    pub(super) fn next_batch(&self, limit: &dyn Fn(&str) -> usize) -> (Option<Batch>, Option<i64>) {
         let mut state = self.state.lock();
         let now = self.now();
         let lag = state.core.lag(now);
-        let batch = state.core.next_batch(now);
+        let batch = state.core.next_batch_within(now, limit);
         let next = state.core.next_wake(now);
         state.asleep_until = if batch.is_some() { i64::MIN } else { next.unwrap_or(i64::MAX) };
         drop(state);

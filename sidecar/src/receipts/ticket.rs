@@ -92,7 +92,8 @@ impl AckTicket {
     }
 }
 
-/// The right to change the invisible duration of one message. Dropped without [`ChangeTicket::done`] it counts as [`ChangeOutcome::Failed`].
+/// The right to change the invisible duration of one message. Dropped without [`ChangeTicket::done`] it counts as
+/// [`ChangeOutcome::Failed`].
 pub struct ChangeTicket {
     ticket: Ticket,
     sent_at: i64,

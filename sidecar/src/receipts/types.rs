@@ -49,11 +49,11 @@ pub struct Received {
 pub struct Registered {
     /// So many are held now.
     pub held: usize,
-    /// Positions, in the order given, of those not held because a limit was reached (counted in the metrics). They may still be delivered; their
-    /// leases simply run out by themselves.
+    /// Positions, in the order given, of those not held because a limit was reached (counted in the metrics). They may
+    /// still be delivered; their leases simply run out by themselves.
     pub refused: Vec<usize>,
-    /// The client is gone, or the sidecar releases everything: the messages were taken over only to be returned to the broker, and must not be
-    /// delivered.
+    /// The client is gone, or the sidecar releases everything: the messages were taken over only to be returned to the
+    /// broker, and must not be delivered.
     pub client_gone: bool,
 }
 
@@ -73,8 +73,8 @@ pub enum AckOutcome {
 pub enum ChangeOutcome {
     /// The client goes on holding the message: the new handle is registered, renewal goes on from the new deadline.
     Extended(ReceiptHandle),
-    /// The client wants the message back later (a negative ack): it is neither renewed nor returned early any more; old handles still find the new
-    /// one until the new deadline.
+    /// The client wants the message back later (a negative ack): it is neither renewed nor returned early any more; old
+    /// handles still find the new one until the new deadline.
     LetGo(ReceiptHandle),
     /// The broker says that the handle is dead: it is forgotten.
     Gone,
@@ -87,7 +87,8 @@ pub enum ChangeOutcome {
 pub enum DrainPolicy {
     /// They are returned to the brokers, so that other consumers get them at once.
     Release,
-    /// They are not renewed any more and become visible when their leases end; clients may ack through another sidecar until then.
+    /// They are not renewed any more and become visible when their leases end; clients may ack through another sidecar
+    /// until then.
     LeaveToLease,
 }
 

@@ -1,10 +1,11 @@
 //! What the tests of the receipt manager share: shorthand for the core, and handles in the shapes of both brokers.
-#![allow(dead_code, unreachable_pub)]
+#![allow(dead_code, unreachable_pub)] // Each test file uses its own part.
+#![allow(clippy::expect_used, clippy::panic)] // Helpers of tests, which clippy takes for something else.
 
 use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_sidecar::receipts::{
     AckOutcome, ChangeError, ChangeOutcome, ChannelKind, Holder, Mode, Policy, Received, Registered,
-    core::{Batch, Begun, Core, Dropped, Find, Intent, Item, Purpose},
+    core::{Ask, Batch, Begun, Core, Dropped, Find, Intent, Item, Purpose},
 };
 
 pub const HOLDER: Holder<'static> = Holder { client: "client-a", group: "group", topic: "topic" };
@@ -41,6 +42,11 @@ pub fn moved(old: &ReceiptHandle, invisible_ms: i64) -> ReceiptHandle {
         ..old.clone()
     }
 }
+
+pub type Shape = fn(&ReceiptHandle, i64) -> ReceiptHandle;
+
+/// How our broker answers, and how Apache's does.
+pub const SHAPES: [Shape; 2] = [extended, moved];
 
 pub fn received(handle: ReceiptHandle, mode: Mode) -> Received {
     Received { message_id: format!("id-{}", handle.offset), handle, reconsume_times: 0, mode }
@@ -165,7 +171,7 @@ impl World {
     pub fn renew(&mut self, shape: fn(&ReceiptHandle, i64) -> ReceiptHandle) -> ReceiptHandle {
         let (batch, item) = self.next_item();
         assert_eq!(item.purpose, Purpose::Renew);
-        let waybill_sidecar::receipts::core::Ask::For(ms) = item.ask else { panic!("{item:?}") };
+        let Ask::For(ms) = item.ask else { panic!("{item:?}") };
         let newest = shape(&item.handle, ms);
         self.answer(&batch, &item, ms, Ok(newest.clone()));
         newest

@@ -42,7 +42,8 @@ impl Delivery {
         self.deadline <= now
     }
 
-    /// Whether the broker may think otherwise of the lease than the manager: it was over, or the answer that tells it was lost or is on its way.
+    /// Whether the broker may think otherwise of the lease than the manager: it was over, or the answer that tells it
+    /// was lost or is on its way.
     pub fn is_doubtful(&self, now: i64) -> bool {
         let ending = matches!(self.flight, Some(Purpose::Return | Purpose::LetGo));
         self.newest.is_none() || self.is_over(now) || self.answer_lost || ending

@@ -372,7 +372,8 @@ impl World {
         self.core.end_change(self.now, begun.id, (operation.sent_at, invisible_ms), outcome);
     }
 
-    /// A client did something with a handle that the manager did not know (any more); what it may think of that delivery is not its fault.
+    /// A client did something with a handle that the manager did not know (any more); what it may think of that
+    /// delivery is not its fault.
     fn note_unknown(&mut self, operation: &Operation, done: bool) {
         if done {
             for &live in &self.live {

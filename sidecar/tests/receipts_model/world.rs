@@ -124,7 +124,7 @@ impl World {
         Self {
             now: 1_000,
             core: Core::new(policy),
-            calm: seed % 4 == 0,
+            calm: seed.is_multiple_of(4),
             renew: true,
             brokers: PLACES.iter().map(broker).collect(),
             deliveries: Vec::new(),
@@ -251,7 +251,8 @@ impl World {
                 // Without a place here, nobody looks after it.
                 answer_lost: !held,
             };
-            // At our broker a redelivery has the place of the old one, unless that was acked and this is another message.
+            // At our broker a redelivery has the place of the old one, unless that was acked and this is another
+            // message.
             if let Some(old) = self.last[place][message].replace(self.deliveries.len()) {
                 let of = |delivery: &Delivery| (delivery.first().offset, delivery.first().topic_type);
                 if of(&self.deliveries[old]) == of(&delivery) {

@@ -20,19 +20,23 @@ pub enum Intent {
 /// An ack or a change has begun: the handle is not renewed and not returned until its end is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Begun {
-    /// Comes back in [`Core::end_ack`] or [`Core::end_change`], or in [`Core::resume`] or [`Core::cancel`] while it waits.
+    /// Comes back in [`Core::end_ack`] or [`Core::end_change`], or in [`Core::resume`] or [`Core::cancel`] while it
+    /// waits.
     pub id: Id,
     /// The newest handle.
     pub handle: ReceiptHandle,
-    /// Something else is under way with this message whose result matters. At the end of each such thing: [`Core::resume`].
+    /// Something else is under way with this message whose result matters. At the end of each such thing:
+    /// [`Core::resume`].
     pub wait: bool,
 }
 
 impl Core {
-    /// A client wants to ack or change a message. `None` if it is not held here; the broker knows what the client's own handle is worth.
+    /// A client wants to ack or change a message. `None` if it is not held here; the broker knows what the client's own
+    /// handle is worth.
     ///
-    /// Where handles stay valid an ack waits for nothing. Where they do not, whatever changes the handle goes alone: an ack with the handle before would
-    /// be answered OK without effect. A change always goes alone with other changes and renewals, or not it but they could be the last word.
+    /// Where handles stay valid an ack waits for nothing. Where they do not, whatever changes the handle goes alone: an
+    /// ack with the handle before would be answered OK without effect. A change always goes alone with other changes
+    /// and renewals, or not it but they could be the last word.
     pub fn begin(&mut self, holder: Holder<'_>, find: Find<'_>, intent: Intent) -> Option<Begun> {
         let slot = self.find(holder, find)?;
         let entry = self.entries.get_mut(slot)?;
@@ -41,7 +45,8 @@ impl Core {
         self.enter(slot, intent)
     }
 
-    /// Something that an ack or change waited for has ended. `None` if the message is not held any more: then its last handle must do.
+    /// Something that an ack or change waited for has ended. `None` if the message is not held any more: then its last
+    /// handle must do.
     pub fn resume(&mut self, id: Id, intent: Intent) -> Option<Begun> {
         let slot = self.slot_of(id)?;
         self.enter(slot, intent)
@@ -70,12 +75,6 @@ impl Core {
         if let Some(slot) = self.slot_of(id) {
             self.end_operation(now, slot);
         }
-    }
-
-    /// The newest handle of an entry, while it is held.
-    #[must_use]
-    pub fn newest_of(&self, id: Id) -> Option<ReceiptHandle> {
-        self.handle_of(self.slot_of(id)?)
     }
 
     /// An ack (or forward) has ended.

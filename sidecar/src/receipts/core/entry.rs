@@ -164,7 +164,8 @@ impl Entry {
         }
     }
 
-    /// Whether a handle with this pop time, of the same queue and offset, names this very delivery: the first handle, the newest, or one between.
+    /// Whether a handle with this pop time, of the same queue and offset, names this very delivery: the first handle,
+    /// the newest, or one between.
     pub(super) fn is_delivery(&self, pop_time: i64) -> bool {
         pop_time == self.first_pop_time || (self.first_pop_time..=self.pop_time).contains(&pop_time)
     }

@@ -15,8 +15,9 @@ use crate::receipts::{
 impl Core {
     /// Takes over messages that were popped for a client, in order.
     ///
-    /// A delivery that is held already stays as it is; a newer delivery of a held message replaces it, whoever held it: that lease is over. If the client
-    /// is gone, or the sidecar is about to release everything, the messages are taken over only to be returned.
+    /// A delivery that is held already stays as it is; a newer delivery of a held message replaces it, whoever held it:
+    /// that lease is over. If the client is gone, or the sidecar is about to release everything, the messages are taken
+    /// over only to be returned.
     pub fn register(&mut self, now: i64, holder: Holder<'_>, kind: ChannelKind, received: &[Received]) -> Registered {
         self.forget_gone_clients(now);
         let gone = self.names.find_client(holder.client).and_then(|client| self.names.clients.get(client));
@@ -49,7 +50,8 @@ impl Core {
         outcome
     }
 
-    /// Adds an entry; not yet to the timetable. Nothing may be dropped between its names being numbered and its being added.
+    /// Adds an entry; not yet to the timetable. Nothing may be dropped between its names being numbered and its being
+    /// added.
     pub(super) fn take_over(
         &mut self,
         now: i64,

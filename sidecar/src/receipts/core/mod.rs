@@ -1,18 +1,20 @@
-//! The receipt manager without clock, I/O and tasks: it is given the time and an event, and answers with what is to be done.
+//! The receipt manager without clock, I/O and tasks: it is given the time and an event, and answers with what is to be
+//! done.
 //!
-//! Time is in milliseconds since any moment, never negative, never going back; leases are measured from when this process saw them, so the clocks of
-//! brokers do not matter. Every operation costs O(log held), or O(what it is about), never O(held).
+//! Time is in milliseconds since any moment, never negative, never going back; leases are measured from when this
+//! process saw them, so the clocks of brokers do not matter. Every operation costs O(log held), or O(what it is about),
+//! never O(held).
 //!
 //! ```text
-//!            its time comes                   an ack or change begins
-//!   Idle ──────────────────────▶ Renewing     ────────────────────────▶ Acking (any number at once, also while Renewing)
-//!    ▲  new handle, or failed        │ gone                                │ done, gone: forgotten
-//!    └───────────────────────────────┴──▶ forgotten ◀──────────────────────┤ failed: as before
-//!   client gone, not written, drain: Returning ── done, gone, expired ──▶ forgotten
+//!         its time comes                an ack or change begins
+//!   Idle ────────────────▶ Renewing     ───────────────────────▶ Acking (any number at once)
+//!    ▲ new handle, failed     │ gone                                │ done, gone
+//!    └────────────────────────┴──▶ forgotten ◀──────────────────────┤ failed: as before
+//!   client gone, not written, drain: Returning ─ done, gone, expired ─▶ forgotten
 //! ```
 //!
-//! Nothing waits for a lock. What may be late carries a generation: tickets of acks that of the entry, requests that of the request as well; what does
-//! not match has no effect.
+//! Nothing waits for a lock. What may be late carries a generation: tickets of acks that of the entry, requests that of
+//! the request as well; what does not match has no effect.
 
 mod ack;
 mod counters;

@@ -11,7 +11,8 @@ use super::{
 };
 use crate::receipts::{changer::ChangeError, types::DrainPolicy};
 
-/// Times are rounded to this, so that what is due at almost the same moment shares a request. Renewals are rounded down, ends of leases up.
+/// Times are rounded to this, so that what is due at almost the same moment shares a request. Renewals are rounded
+/// down, ends of leases up.
 const TICK_MS: i64 = 100;
 /// A return is as urgent as a lease that ends so soon.
 const RETURN_WITHIN_MS: i64 = 5_000;
@@ -79,12 +80,18 @@ pub struct Batch {
 impl Core {
     /// The next request that may be sent now, if any. Ask until there is none; the lock may be given up in between.
     pub fn next_batch(&mut self, now: i64) -> Option<Batch> {
+        self.next_batch_within(now, &|_| usize::MAX)
+    }
+
+    /// Like [`Self::next_batch`]; `limit` says how many leases a request to a broker may be about, if that is less than
+    /// the settings allow.
+    pub fn next_batch_within(&mut self, now: i64, limit: &dyn Fn(&str) -> usize) -> Option<Batch> {
         self.forget_gone_clients(now);
         for lane in 0..self.timetable.lanes() {
             self.move_due(now, lane);
             while self.timetable.has_capacity(lane, self.policy.max_requests_per_broker) {
                 let Some(target) = self.timetable.most_urgent(lane) else { break };
-                if let Some(batch) = self.batch(now, lane, target) {
+                if let Some(batch) = self.batch(now, lane, target, limit) {
                     return Some(batch);
                 }
             }
@@ -268,11 +275,14 @@ impl Core {
 
     /// Everything of a lane whose time has come becomes ready, or ends.
     fn move_due(&mut self, now: i64, lane: u32) {
-        for _ in 0..LOOK_AT {
-            let Some((_, slot)) = self.timetable.pop_due(lane, now) else { return };
-            let Some(entry) = self.entries.get_mut(slot) else { continue };
-            entry.place = Place::Nowhere;
-            let deadline = entry.deadline;
+        // First all reads that miss the cache, which the processor can do at the same time, then the work.
+        let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(LOOK_AT);
+        let entries = &self.entries;
+        let due: Vec<_> = due.filter_map(|slot| Some((slot, entries.get(slot)?.deadline))).collect();
+        for (slot, deadline) in due {
+            if let Some(entry) = self.entries.get_mut(slot) {
+                entry.place = Place::Nowhere;
+            }
             match self.duty_now(now, slot) {
                 None => {}
                 Some(Duty::Renew) => self.make_ready(slot, deadline),
@@ -303,11 +313,12 @@ impl Core {
         Some(entry.duty)
     }
 
-    fn batch(&mut self, now: i64, lane: u32, target: u32) -> Option<Batch> {
+    fn batch(&mut self, now: i64, lane: u32, target: u32, limit: &dyn Fn(&str) -> usize) -> Option<Batch> {
         let found = self.names.targets.get(target)?;
         let (group, topic, broker) = (found.group.clone(), found.topic.clone(), found.broker.clone());
+        let most = self.policy.max_batch.min(limit(&broker)).max(1);
         let mut items = Vec::new();
-        while items.len() < self.policy.max_batch.max(1) {
+        while items.len() < most {
             let Some(slot) = self.timetable.pop_ready(target) else { break };
             let Some(entry) = self.entries.get_mut(slot) else { continue };
             entry.place = Place::Nowhere;
@@ -345,7 +356,8 @@ impl Core {
 
 /// How long after a failure a renewal is tried again, with `left` of the lease left and `more` retries to follow.
 ///
-/// The pauses double, and the last retry is shortly before the lease ends: what hinders it may be over by then, and nothing is lost before.
+/// The pauses double, and the last retry is shortly before the lease ends: what hinders it may be over by then, and
+/// nothing is lost before.
 fn retry_delay(left: i64, more: u32) -> i64 {
     let last = left.saturating_sub(LAST_CALL_MS.min(left / 4));
     let delay = if more == 0 { last } else { left >> (more + 1).min(62) };

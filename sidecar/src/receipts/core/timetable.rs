@@ -1,4 +1,5 @@
-//! When each handle is due, and which due handle goes first. One lane per broker, so that a broker that does not answer delays no other.
+//! When each handle is due, and which due handle goes first. One lane per broker, so that a broker that does not answer
+//! delays no other.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -122,13 +123,13 @@ impl Timetable {
         self.change_ready(target, |set| set.remove(&pack(due_by, slot)));
     }
 
-    /// Takes the first entry whose time has come out of a lane, with that time.
-    pub(super) fn pop_due(&mut self, lane: u32, now: i64) -> Option<(i64, u32)> {
+    /// Takes the first entry whose time has come out of a lane.
+    pub(super) fn pop_due(&mut self, lane: u32, now: i64) -> Option<u32> {
         let waiting = &mut self.lanes.get_mut(lane as usize)?.waiting;
         let first = *waiting.first()?;
         (at_of(first) <= now).then(|| {
             waiting.pop_first();
-            (at_of(first), slot_of(first))
+            slot_of(first)
         })
     }
 
@@ -185,7 +186,8 @@ impl Timetable {
         self.lanes.iter().filter_map(of_lane).min()
     }
 
-    /// Changes the ready set of a target and keeps the lane's order of targets true. `change` tells whether it did anything.
+    /// Changes the ready set of a target and keeps the lane's order of targets true. `change` tells whether it did
+    /// anything.
     fn change_ready(&mut self, target: u32, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
         let Some(ready) = self.ready.get_mut(target as usize) else { return };
         let Some(lane) = self.lanes.get_mut(ready.lane as usize) else { return };
