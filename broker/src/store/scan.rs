@@ -76,7 +76,7 @@ impl<'a> Scanner<'a> {
             let bytes = if room < HEADER as u64 { &[] } else { self.window.bytes(self.position, HEADER)? };
             let blank = bytes.iter().all(|byte| *byte == 0);
             return Ok(match Header::decode(bytes, seed) {
-                Some(header) if !self.belongs(&header) => Err("the record belongs elsewhere"),
+                Some(header) if header.position != self.position => Err("the record belongs elsewhere"),
                 Some(header) if header.record_len() > room => Err("the record is longer than the segment"),
                 Some(header) => Ok((seed, header)),
                 None if !blank => Err("the header is damaged"),
@@ -85,11 +85,6 @@ impl<'a> Scanner<'a> {
                 None => Err("nothing is written"),
             });
         }
-    }
-
-    /// True if this is the record that follows the last one.
-    fn belongs(&self, header: &Header) -> bool {
-        header.position == self.position && header.previous_end() == Some(self.end.0)
     }
 
     /// Goes to the next segment if the log goes on there.

@@ -86,11 +86,8 @@ impl Segments {
         Ok(payload.freeze())
     }
 
-    /// The segment a committed position lies in.
+    /// The segment a position lies in.
     fn find(&self, position: u64) -> Option<Arc<Segment>> {
-        if position >= self.committed() {
-            return None;
-        }
         let list = self.list.read();
         let after = list.partition_point(|segment| segment.base <= position);
         list.get(after.checked_sub(1)?).filter(|segment| (segment.first()..segment.end()).contains(&position)).cloned()

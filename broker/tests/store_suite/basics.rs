@@ -244,3 +244,22 @@ fn a_queue_of_many_blocks_is_read_from_anywhere() {
     assert_eq!(store.entries(queue(1, 0), 5000, 10).unwrap(), []);
     assert_eq!(store.entries(queue(0, 0), 0, 10).unwrap(), []);
 }
+
+#[test]
+fn what_came_and_went_between_two_checkpoints_never_reaches_the_index() {
+    let dir = temp_dir();
+    let store = open(dir.path());
+    for at in 0..2000u32 {
+        let mut batch = Batch::new();
+        batch.put(Keyspace::Lease, format!("a lease of some length {at}").as_bytes(), b"held");
+        drop(store.submit(batch));
+        let mut batch = Batch::new();
+        batch.delete(Keyspace::Lease, format!("a lease of some length {at}").as_bytes());
+        drop(store.submit(batch));
+    }
+    store.close().unwrap();
+    let tables = std::fs::read_dir(dir.path().join("index/tables")).unwrap();
+    let bytes: u64 = tables.map(|table| table.unwrap().metadata().unwrap().len()).sum();
+    assert!(bytes < 8 * 1024, "{bytes}");
+    assert_eq!(open(dir.path()).scan(Keyspace::Lease, b"").unwrap(), []);
+}

@@ -20,13 +20,12 @@ fn those_who_wait_share_a_sync() {
     let store = open_on(dir.path(), &disk);
     eventually("the next segment", || log_files(dir.path()).len() == 2);
     let before = disk.syncs.load(Ordering::SeqCst);
-    disk.hold();
+    let held = disk.hold();
     let first = store.submit(put_batch("0", "0"));
     eventually("the sync of the first", || disk.waiting() == 1);
     let others: Vec<_> = (1..=255).map(|at| store.submit(put_batch(&at.to_string(), "x"))).collect();
-    assert_eq!(store.get(Keyspace::Meta, b"0").unwrap(), None, "what is not durable is not shown");
     assert!(store.stats().pending_bytes > 256 * 40);
-    disk.release();
+    drop(held);
     for commit in std::iter::once(first).chain(others) {
         wait(commit).unwrap();
     }
@@ -35,6 +34,30 @@ fn those_who_wait_share_a_sync() {
     assert_eq!((stats.records, stats.groups, stats.syncs, stats.largest_group), (256, 2, 2, 255));
     assert_eq!(stats.pending_bytes, 0);
     assert_eq!(stats.log_durable, stats.log_end);
+}
+
+#[test]
+fn what_is_not_durable_is_not_shown() {
+    let dir = temp_dir();
+    let disk = Arc::new(TestDisk::default());
+    let store = open_on(dir.path(), &disk);
+    eventually("the next segment", || log_files(dir.path()).len() == 2);
+    let mut model = Model::default();
+    model.commit(&store, &[append(1, b"before"), put(b"a", b"before")]);
+    let held = disk.hold();
+    let mut batch = Batch::new();
+    batch.append(queue(1, 0), 1, EntryMeta::default(), b"waits");
+    batch.put(Keyspace::Lease, b"a", b"waits");
+    let commit = store.submit(batch);
+    eventually("the sync", || disk.waiting() == 1);
+    let position = store.stats().log_end + 40;
+    model.check(&store, 0..0);
+    assert!(matches!(store.read(position), Err(StoreError::NotFound(_))));
+    drop(held);
+    assert_eq!(wait(commit).unwrap().positions, [position]);
+    assert_eq!(&store.read(position).unwrap()[..], b"waits");
+    assert_eq!(store.get(Keyspace::Lease, b"a").unwrap().as_deref(), Some(&b"waits"[..]));
+    assert_eq!(store.bounds(queue(1, 0)), (0, 2));
 }
 
 #[test]
@@ -102,13 +125,13 @@ fn failure(break_it: fn(&TestDisk) -> &AtomicBool) {
     let mut model = Model::default();
     model.commit(&store, &[put(b"before", b"x"), append(1, b"before")]);
 
-    disk.hold();
-    let held = store.submit(put_batch("held", "x"));
+    let held = disk.hold();
+    let first = store.submit(put_batch("held", "x"));
     eventually("the sync", || disk.waiting() == 1 || break_it(&disk).load(Ordering::SeqCst));
     let waiting: Vec<_> = (0..10).map(|at| store.submit(put_batch(&format!("waiting {at}"), "x"))).collect();
     break_it(&disk).store(true, Ordering::SeqCst);
-    disk.release();
-    let _ = wait(held);
+    drop(held);
+    let _ = wait(first);
     for commit in waiting {
         assert!(matches!(wait(commit), Err(StoreError::Failed(_))));
     }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use waybill_broker::store::{Batch, EntryMeta, Health, Keyspace, Store, StoreError};
 
@@ -52,11 +53,11 @@ fn two_together(dir: &Path) -> (Store, Model, [u64; 2]) {
     eventually("the next segment", || log_files(dir).len() == 2);
     let mut model = Model::default();
     model.commit(&store, &[append(1, b"before"), put(b"a", b"1")]);
-    disk.hold();
+    let held = disk.hold();
     let plug = store.submit(one_append(2, 0, b"plug"));
     eventually("the sync", || disk.waiting() == 1);
     let together = [store.submit(one_append(3, 0, b"two")), store.submit(one_append(3, 1, b"three"))];
-    disk.release();
+    drop(held);
     let position = wait(plug).unwrap().positions[0];
     let plug = Message { offset: 0, position, meta: EntryMeta::default(), payload: b"plug".to_vec() };
     model.queues.insert(queue(2, 0), vec![plug]);
@@ -99,17 +100,20 @@ fn a_record_that_was_lost_from_an_unfinished_group_is_no_corruption_wherever_the
     model.commit(&store, &[append(1, &[1; 60_000])]);
     eventually("the next segment", || log_files(dir.path()).len() == 2);
     let end = store.stats().log_end;
-    disk.hold();
+    let held = disk.hold();
     let plug = store.submit(one_append(1, 1, b"plug"));
     eventually("the sync", || disk.waiting() == 1);
     let together = [store.submit(one_append(2, 0, &[2; 4000])), store.submit(one_append(3, 0, &[3; 4000]))];
-    disk.release();
+    drop(held);
     wait(plug).unwrap();
     let [first, second] = together.map(|commit| wait(commit).unwrap().positions[0]);
     assert!(first < 65_536 && second > 65_536);
     let image = crash_image(dir.path());
     edit(image.path(), first, |bytes| bytes[..100].fill(0));
-    let store = open(image.path());
+    let full = Arc::new(TestDisk::default());
+    full.full.store(true, Ordering::SeqCst);
+    let store = open_on(image.path(), &full);
+    assert_eq!(log_files(image.path()).len(), 1, "what had been torn off is gone");
     assert_eq!(store.bounds(queue(1, 0)), (0, 2));
     assert_eq!((store.bounds(queue(2, 0)), store.bounds(queue(3, 0))), ((0, 0), (0, 0)));
     assert!(store.stats().log_end > end);
@@ -144,6 +148,13 @@ fn damage_before_a_later_sync_is_refused() {
         edit(image.path(), position, |bytes| bytes[0] ^= 0x40);
         refused(image.path(), ends[record]);
     }
+    // The end of a segment that looks as if it had been left early.
+    let other = temp_dir();
+    let big = [append(1, &[3; 30_000])];
+    let (_store, _, other_ends) = store_of(other.path(), &[&big, &big, &big]);
+    let image = crash_image(other.path());
+    edit(image.path(), other_ends[1], |bytes| bytes.fill(0));
+    refused(image.path(), other_ends[1]);
     // A whole record of zeros.
     let image = crash_image(dir.path());
     edit(image.path(), ends[1], |bytes| bytes[..(ends[2] - ends[1]) as usize].fill(0));

@@ -145,14 +145,14 @@ fn too_much_waiting_is_refused_for_now() {
     options.max_pending_bytes = 1000;
     let store = Store::open(options).unwrap();
     eventually("the next segment", || log_files(dir.path()).len() == 2);
-    disk.hold();
+    let held = disk.hold();
     let mut batch = Batch::new();
     batch.put(Keyspace::Meta, b"a", &[0; 1000]);
     let commit = store.submit(batch);
     for kind in [Admit::Append, Admit::State] {
         assert!(matches!(store.admit(kind), Err(StoreError::Busy)));
     }
-    disk.release();
+    drop(held);
     wait(commit).unwrap();
     store.admit(Admit::Append).unwrap();
 }

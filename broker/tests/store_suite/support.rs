@@ -78,19 +78,24 @@ pub(crate) struct TestDisk {
 }
 
 impl TestDisk {
-    /// Makes every sync wait until [`TestDisk::release`].
-    pub(crate) fn hold(&self) {
+    /// Makes every sync wait until the answer is dropped.
+    pub(crate) fn hold(&self) -> Held<'_> {
         *self.held.lock() = true;
-    }
-
-    pub(crate) fn release(&self) {
-        *self.held.lock() = false;
-        self.released.notify_all();
+        Held(self)
     }
 
     /// Syncs that are waiting.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) struct Held<'a>(&'a TestDisk);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        *self.0.held.lock() = false;
+        self.0.released.notify_all();
     }
 }
 
