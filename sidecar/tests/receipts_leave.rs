@@ -200,3 +200,20 @@ fn names_and_queues_are_forgotten_with_their_last_handle() {
     world.core.client_back(world.now, "somebody");
     assert_eq!(world.core.stats().clients, 0);
 }
+
+#[test]
+fn what_could_not_be_written_and_is_received_again_is_kept() {
+    let mut world = World::new();
+    let first = handle(1, 77);
+    world.core.give_back(world.now, HOLDER, ChannelKind::Grpc, vec![first.clone()]);
+    // The client repeats its receive; the broker answers with the same delivery.
+    assert!(!world.hold(&first, Mode::Renew).client_gone);
+    world.nothing_sent();
+    world.renew(extended);
+    // An older delivery of the message changes nothing, and neither does one for a client that is gone.
+    world.core.give_back(world.now, HOLDER, ChannelKind::Grpc, vec![first.clone()]);
+    world.hold(&handle(1, 60), Mode::Renew);
+    world.core.client_gone(world.now, HOLDER.client, None);
+    assert!(world.hold(&first, Mode::Renew).client_gone);
+    assert_eq!(world.only_item().1.purpose, Purpose::Return);
+}

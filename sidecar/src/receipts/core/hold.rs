@@ -25,7 +25,10 @@ impl Core {
         let returned = gone || self.draining == Some(DrainPolicy::Release);
         let mut outcome = Registered { client_gone: returned, ..Registered::default() };
         for (position, item) in received.iter().enumerate() {
-            if !self.supersede(holder, &item.handle) {
+            if let Err(held) = self.supersede(holder, &item.handle) {
+                if !returned {
+                    self.receive_again(now, held, &item.handle, mode_of(kind, item));
+                }
                 outcome.held += 1;
                 continue;
             }
@@ -92,18 +95,31 @@ impl Core {
         target
     }
 
-    /// Makes way for a delivery. False if it, or a later one of the same message, is held already.
-    pub(super) fn supersede(&mut self, holder: Holder<'_>, handle: &ReceiptHandle) -> bool {
+    /// Makes way for a delivery, unless it, or a later one of the same message, is held already: then answers where.
+    pub(super) fn supersede(&mut self, holder: Holder<'_>, handle: &ReceiptHandle) -> Result<(), u32> {
         let held = self
             .names
             .find_target(holder.group, holder.topic, &handle.broker_name, handle.topic_type)
             .and_then(|target| self.slot_at(target, handle.queue_id, handle.offset));
-        let Some(slot) = held else { return true };
-        let older = self.entries.get(slot).is_some_and(|entry| entry.pop_time < handle.pop_time);
-        if older {
-            self.drop_entry(slot, Dropped::Replaced);
+        let Some(slot) = held else { return Ok(()) };
+        if self.entries.get(slot).is_some_and(|entry| entry.pop_time >= handle.pop_time) {
+            return Err(slot);
         }
-        older
+        self.drop_entry(slot, Dropped::Replaced);
+        Ok(())
+    }
+
+    /// A client gets the very delivery that could not be written to it before (an ordered receive that was repeated):
+    /// it is not to be returned any more.
+    fn receive_again(&mut self, now: i64, slot: u32, handle: &ReceiptHandle, mode: Mode) {
+        let Some(entry) = self.entries.get_mut(slot) else { return };
+        if entry.is_delivery(handle.pop_time) && entry.duty == Duty::Return {
+            entry.undelivered = false;
+            entry.retries = 0;
+            entry.mode = mode;
+            self.set_duty(slot, Duty::of(mode));
+            self.schedule(now, slot);
+        }
     }
 
     /// Whether one more handle of this client, due at `at`, may be held; sheds what is due last to make room.
