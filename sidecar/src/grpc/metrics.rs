@@ -5,6 +5,7 @@ use std::time::Duration;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
@@ -37,6 +38,7 @@ pub struct Metrics {
     messages_out: Counter,
     bytes_out: Counter,
     undelivered: Counter,
+    waiting: Gauge,
 }
 
 impl Default for Metrics {
@@ -49,6 +51,7 @@ impl Default for Metrics {
             messages_out: Counter::default(),
             bytes_out: Counter::default(),
             undelivered: Counter::default(),
+            waiting: Gauge::default(),
         }
     }
 }
@@ -56,7 +59,8 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds everything to `registry`, under upstream's names where upstream has the metric.
     pub fn register(&self, registry: &mut Registry) {
-        let Self { calls, latency, messages_in, bytes_in, messages_out, bytes_out, undelivered } = self.clone();
+        let Self { calls, latency, messages_in, bytes_in, messages_out, bytes_out, undelivered, waiting } =
+            self.clone();
         registry.register("waybill_rpc_calls", "Calls of clients, by method and code of the answer", calls);
         registry.register("rocketmq_rpc_latency", "Time until a call was answered, in milliseconds", latency);
         registry.register("rocketmq_messages_in", "Messages stored for clients", messages_in);
@@ -65,10 +69,11 @@ impl Metrics {
         registry.register("rocketmq_throughput_out", "Bytes of the bodies of messages given to clients", bytes_out);
         let help = "Messages returned to brokers because the client had gone before it had read the answer";
         registry.register("waybill_messages_undelivered", help, undelivered);
+        registry.register("waybill_receives_waiting", "Receives of clients that wait for messages", waiting);
     }
 
     /// A call was answered with that code.
-    pub fn call(&self, method: &'static str, code: i32, took: Duration) {
+    pub(super) fn call(&self, method: &'static str, code: i32, took: Duration) {
         let (protocol_type, request_code) = ("grpc", method);
         let labels = RpcLabels { protocol_type, request_code, response_code: errors::name(code) };
         self.calls.get_or_create(&labels).inc();
@@ -77,19 +82,35 @@ impl Metrics {
     }
 
     /// Messages were stored.
-    pub fn stored(&self, messages: usize, bytes: usize) {
+    pub(super) fn stored(&self, messages: usize, bytes: usize) {
         self.messages_in.inc_by(messages as u64);
         self.bytes_in.inc_by(bytes as u64);
     }
 
     /// Messages were handed to a client.
-    pub fn delivered(&self, messages: usize, bytes: usize) {
+    pub(super) fn delivered(&self, messages: usize, bytes: usize) {
         self.messages_out.inc_by(messages as u64);
         self.bytes_out.inc_by(bytes as u64);
     }
 
     /// Messages could not be handed to a client.
-    pub fn undelivered(&self, messages: usize) {
+    pub(super) fn undelivered(&self, messages: usize) {
         self.undelivered.inc_by(messages as u64);
+    }
+
+    /// A receive waits until what this gives is dropped.
+    #[must_use]
+    pub(super) fn waits(&self) -> Waits {
+        self.waiting.inc();
+        Waits(self.waiting.clone())
+    }
+}
+
+/// One waiting receive.
+pub(super) struct Waits(Gauge);
+
+impl Drop for Waits {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }

@@ -156,6 +156,7 @@ impl GroupFacts {
 /// Waits for messages.
 async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
     let Receive { pop, mode, max_attempts, permit: _permit } = receive;
+    let _waits = room.metrics.waits();
     let result = tokio::select! {
         result = room.messages.pop(pop.clone()) => result,
         // The process stops: the client goes elsewhere at once.
