@@ -1,9 +1,9 @@
 //! kill -9 under load, many times: what was answered OK is there, what was acknowledged does not return.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
-mod support;
 #[path = "support/process.rs"]
 mod process;
+mod support;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +13,9 @@ use parking_lot::Mutex;
 use process::{BrokerProcess, Client};
 use support::{Got, Rig};
 use waybill_protocol::remoting::codes::{request, response};
-use waybill_protocol::remoting::{AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, SubscriptionGroupConfig};
+use waybill_protocol::remoting::{
+    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, SubscriptionGroupConfig,
+};
 
 const CYCLES: u32 = 200;
 /// Short, so that messages of a dead consumer are back within a few cycles.

@@ -17,7 +17,9 @@ use support::Rig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use waybill_protocol::remoting::codes::{request, response};
-use waybill_protocol::remoting::{self, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader, SubscriptionGroupConfig};
+use waybill_protocol::remoting::{
+    self, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader, SubscriptionGroupConfig,
+};
 
 const MALFORMED: u64 = 100_000;
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
@@ -82,10 +84,34 @@ fn absurd_request(random: &mut Random) -> Command {
     const CODES: [i32; 16] =
         [10, 310, 320, 36, 200_050, 200_051, 200_053, 200_054, 200_151, 200_153, 105, 17, 200, 34, 14, 300_001];
     const NAMES: [&str; 14] = [
-        "consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime", "offset", "extraInfo", "a", "b", "e", "f", "g", "i",
+        "consumerGroup",
+        "topic",
+        "queueId",
+        "maxMsgNums",
+        "invisibleTime",
+        "pollTime",
+        "offset",
+        "extraInfo",
+        "a",
+        "b",
+        "e",
+        "f",
+        "g",
+        "i",
     ];
     const VALUES: [&str; 12] = [
-        "abc", "2147483648", "-9223372036854775808", "", " ", "t", "g", "\u{1}\u{2}", "0 0 0 0 0 broker-a 0 0", "1 2 3", "0", "\"}]{",
+        "abc",
+        "2147483648",
+        "-9223372036854775808",
+        "",
+        " ",
+        "t",
+        "g",
+        "\u{1}\u{2}",
+        "0 0 0 0 0 broker-a 0 0",
+        "1 2 3",
+        "0",
+        "\"}]{",
     ];
     let mut command = Command::request(CODES[random.below(CODES.len() as u64) as usize]);
     for _ in 0..random.below(8) {
@@ -135,7 +161,9 @@ async fn attack(address: SocketAddr, seed: u64, frames: u64) -> u64 {
             if stream.read_buf(&mut answers).await.expect("it still answers") == 0 {
                 panic!("the connection was closed after {got} of {expected} answers");
             }
-            while let Some(answer) = remoting::decode(&mut answers, remoting::DEFAULT_MAX_FRAME).expect("a well-formed answer") {
+            while let Some(answer) =
+                remoting::decode(&mut answers, remoting::DEFAULT_MAX_FRAME).expect("a well-formed answer")
+            {
                 assert!(answer.is_response());
                 got += 1;
             }
@@ -164,7 +192,8 @@ async fn malformed_frames_hurt_nobody_but_their_sender() {
             let mut received = 0;
             while !done.load(Ordering::Relaxed) {
                 let n = sent.fetch_add(1, Ordering::Relaxed);
-                let answer = client.call(Rig::send_command("t", &format!("m{n}"), None, "body")).await.expect("an answer");
+                let answer =
+                    client.call(Rig::send_command("t", &format!("m{n}"), None, "body")).await.expect("an answer");
                 assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
                 received += pop_and_ack(&client, 32).await as u64;
             }
@@ -182,14 +211,20 @@ async fn malformed_frames_hurt_nobody_but_their_sender() {
     assert_eq!(received, sent, "the good client got everything it sent");
     assert!(!broker.log().iter().any(|line| line.contains("panicked")), "a panic in the log");
     let after = broker.resident_kib();
-    println!("{MALFORMED} malformed frames, {answered} answered; good client: {sent} sent, {received} received; {before} KiB before, {after} KiB after");
+    println!(
+        "{MALFORMED} malformed frames, {answered} answered; good client: {sent} sent, {received} received; {before} KiB before, {after} KiB after"
+    );
     assert!(after < before + 24 * 1024, "memory: {before} KiB before, {after} KiB after");
 }
 
 /// A broker in a mount namespace of its own, on a small disk.
 fn on_a_small_disk(dir: &std::path::Path, mib: u32) -> BrokerProcess {
     let config = dir.join("broker.yaml");
-    std::fs::write(&config, "mappedFileSizeCommitLog: 4194304\nmaxMessageSize: 1048576\nindexCheckpointBytes: 1048576\n").unwrap();
+    std::fs::write(
+        &config,
+        "mappedFileSizeCommitLog: 4194304\nmaxMessageSize: 1048576\nindexCheckpointBytes: 1048576\n",
+    )
+    .unwrap();
     let store = dir.join("store");
     std::fs::create_dir_all(&store).unwrap();
     BrokerProcess::start_in_namespace(&store, mib, &["--config", config.to_str().unwrap()])
@@ -239,7 +274,10 @@ async fn a_full_disk_refuses_sends_and_heals_by_itself() {
         assert!(freed.elapsed() < RESUME_WITHIN, "still refused after {:?}: {:?}", freed.elapsed(), answer.remark);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    println!("full disk: {stored} stored before, sends resumed {} ms after space was back", freed.elapsed().as_millis());
+    println!(
+        "full disk: {stored} stored before, sends resumed {} ms after space was back",
+        freed.elapsed().as_millis()
+    );
     loop {
         match pop_and_ack(&client, 32).await {
             0 => break,

@@ -36,7 +36,9 @@ impl Core {
         self.store.admit(Admit::State)?;
         let (outcomes, commit) = {
             let mut changes = Vec::with_capacity(handles.len());
-            let mut ledger = consumer.ledger.lock();
+            let Some(mut ledger) = consumer.open_ledger() else {
+                return Ok(vec![AckOutcome::Unknown; handles.len()]);
+            };
             let outcomes = ledger.ack_many(self.now(), handles, &mut changes);
             (outcomes, self.submit_if_any(&consumer, &changes))
         };
@@ -99,7 +101,9 @@ impl Core {
             .map(|entry| ChangeArgs { lease: entry.handle, invisible_ms: entry.invisible_ms, count: entry.count })
             .collect();
         let mut changes = Vec::with_capacity(args.len());
-        let mut ledger = consumer.ledger.lock();
+        let Some(mut ledger) = consumer.open_ledger() else {
+            return Ok((vec![ChangeOutcome::Unknown; entries.len()], None));
+        };
         let outcomes = ledger.change_many(self.now(), &args, &mut changes);
         let commit = self.submit_if_any(consumer, &changes);
         let earliest = outcomes.iter().filter_map(deadline).min();

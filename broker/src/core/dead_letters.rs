@@ -81,7 +81,8 @@ impl Core {
         };
         let payload = self.store.read(entry.position)?;
         let (outcome, commit) = {
-            let mut ledger = consumer.ledger.lock();
+            let gone = || BrokerError::StaleHandle(format!("{} was deleted", forward.topic));
+            let mut ledger = consumer.open_ledger().ok_or_else(gone)?;
             let attempts = ledger.get(handle.queue, handle.offset).map_or(0, |lease| lease.attempts);
             let mut changes = Vec::with_capacity(1);
             let outcome = ledger.ack(self.now(), handle, &mut changes);

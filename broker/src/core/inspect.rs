@@ -47,7 +47,7 @@ impl Core {
         let mut views = Vec::new();
         for topic in topics {
             let Some(consumer) = self.existing_ledger(group.id, topic.id) else { continue };
-            let ledger = consumer.ledger.lock();
+            let Some(ledger) = consumer.open_ledger() else { continue };
             for (queue, offset, lease) in
                 ledger.iter().filter(|(_, _, lease)| !lease.is_deferred()).take(max - views.len())
             {
@@ -90,7 +90,7 @@ impl Core {
         if let Some(offset) = committed.and_then(|value| <[u8; 8]>::try_from(value.as_ref()).ok()) {
             return Ok(Some(u64::from_be_bytes(offset)));
         }
-        Ok(self.existing_ledger(group.id, topic.id).and_then(|consumer| consumer.ledger.lock().committed(queue)))
+        Ok(self.existing_ledger(group.id, topic.id).and_then(|consumer| consumer.open_ledger()?.committed(queue)))
     }
 
     /// Remembers the offset that a pull consumer commits. Key as of the group's progress; value: offset u64 big-endian.

@@ -3,28 +3,34 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::MutexGuard;
 use tracing::info;
 use waybill_protocol::names::{self, dlq_topic, validate_group, validate_topic};
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
-use super::{Core, GroupTopic};
+use super::{Core, GroupTopic, Slot};
 use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer};
 use crate::error::BrokerError;
 use crate::lease::{Ledger, schema};
 use crate::store::{Admit, Batch, Commit, Keyspace};
 
 impl Core {
-    /// Creates a topic or replaces its settings.
+    /// Creates a topic or replaces its settings by what `make` says, which is shown the old ones.
     ///
     /// # Errors
     /// An illegal name or settings out of range.
-    pub async fn put_topic(&self, config: TopicConfig) -> Result<Arc<TopicInfo>, BrokerError> {
-        check_topic_name(&config.topic_name)?;
+    pub async fn put_topic(
+        &self,
+        name: &str,
+        make: impl FnOnce(Option<&TopicConfig>) -> Result<TopicConfig, BrokerError>,
+    ) -> Result<Arc<TopicInfo>, BrokerError> {
+        check_topic_name(name)?;
         self.store.admit(Admit::State)?;
         let (info, commit) = {
             let mut batch = Batch::new();
             let mut writer = self.catalog.writer();
-            let info = writer.put_topic(config, self.now(), &mut batch)?;
+            let old = self.catalog.topic(name);
+            let info = writer.put_topic(make(old.as_ref().map(|old| &old.config))?, self.now(), &mut batch)?;
             (info, self.submit_if_changed(batch))
         };
         if let Some(commit) = commit {
@@ -40,15 +46,20 @@ impl Core {
     /// A store that takes no writes.
     pub async fn delete_topic(&self, name: &str) -> Result<(), BrokerError> {
         self.store.admit(Admit::State)?;
-        let (topic, commit) = {
+        let Some(topic) = self.catalog.topic(name) else { return Ok(()) };
+        let commit = {
             let mut batch = Batch::new();
+            let mut consumers = self.topic_queues(topic.id).consumers();
+            consumers.sort_by_key(|consumer| consumer.group);
+            let mut slots = lock_all(&consumers);
             let mut writer = self.catalog.writer();
-            let Some(topic) = writer.delete_topic(name, &mut batch) else { return Ok(()) };
-            let consumers = self.topic_queues(topic.id).consumers();
-            for consumer in &consumers {
-                self.forget(consumer, &mut batch)?;
+            if writer.delete_topic(name, &mut batch).is_none() {
+                return Ok(());
             }
-            (topic, self.store.submit(batch))
+            for (consumer, slot) in consumers.iter().zip(&mut slots) {
+                self.forget(consumer, slot, &mut batch);
+            }
+            self.store.submit(batch)
         };
         self.topics.write().remove(&topic.id);
         commit.await?;
@@ -57,22 +68,26 @@ impl Core {
         Ok(())
     }
 
-    /// Creates a consumer group or replaces its settings.
+    /// Creates a consumer group or replaces its settings by what `make` says, which is shown the old ones.
     ///
     /// # Errors
     /// An illegal name or settings out of range.
-    pub async fn put_group(&self, config: SubscriptionGroupConfig) -> Result<Arc<GroupInfo>, BrokerError> {
-        check_group_name(&config.group_name)?;
+    pub async fn put_group(
+        &self,
+        name: &str,
+        make: impl FnOnce(Option<&SubscriptionGroupConfig>) -> Result<SubscriptionGroupConfig, BrokerError>,
+    ) -> Result<Arc<GroupInfo>, BrokerError> {
+        check_group_name(name)?;
         self.store.admit(Admit::State)?;
-        let before = self.catalog.group(&config.group_name);
-        let (info, commit) = {
+        let (old, info, commit) = {
             let mut batch = Batch::new();
             let mut writer = self.catalog.writer();
-            let info = writer.put_group(config, self.now(), &mut batch)?;
-            (info, self.submit_if_changed(batch))
+            let old = self.catalog.group(name);
+            let info = writer.put_group(make(old.as_ref().map(|old| &old.config))?, self.now(), &mut batch)?;
+            (old, info, self.submit_if_changed(batch))
         };
         let ordered = info.config.consume_message_orderly;
-        if before.is_some_and(|before| before.config.consume_message_orderly != ordered) {
+        if old.is_some_and(|old| old.config.consume_message_orderly != ordered) {
             self.reorder(info.id, ordered);
         }
         if let Some(commit) = commit {
@@ -88,14 +103,17 @@ impl Core {
     /// A store that takes no writes.
     pub async fn delete_group(&self, name: &str) -> Result<(), BrokerError> {
         self.store.admit(Admit::State)?;
+        let Some(group) = self.catalog.group(name) else { return Ok(()) };
         let commit = {
             let mut batch = Batch::new();
+            let consumers = self.consumers_of(group.id);
+            let mut slots = lock_all(&consumers);
             let mut writer = self.catalog.writer();
-            let Some(group) = writer.delete_group(name, &mut batch) else { return Ok(()) };
-            let consumers: Vec<_> =
-                self.ledgers.read().values().filter(|consumer| consumer.group == group.id).cloned().collect();
-            for consumer in &consumers {
-                self.forget(consumer, &mut batch)?;
+            if writer.delete_group(name, &mut batch).is_none() {
+                return Ok(());
+            }
+            for (consumer, slot) in consumers.iter().zip(&mut slots) {
+                self.forget(consumer, slot, &mut batch);
                 self.topic_queues(consumer.topic).remove_consumer(group.id);
             }
             self.store.submit(batch)
@@ -119,7 +137,8 @@ impl Core {
                     _ => i32::try_from(self.config.default_topic_queue_nums).unwrap_or(1),
                 };
                 let kind = self.config.auto_create_topic_message_type.clone();
-                self.put_topic(topic_config(name, queues, BTreeMap::from([(MESSAGE_TYPE.to_owned(), kind)]))).await
+                let fresh = topic_config(name, queues, BTreeMap::from([(MESSAGE_TYPE.to_owned(), kind)]));
+                self.put_topic(name, |old| Ok(old.cloned().unwrap_or(fresh))).await
             }
             found => found,
         }
@@ -132,11 +151,9 @@ impl Core {
     pub async fn group_for_pop(&self, name: &str) -> Result<Arc<GroupInfo>, BrokerError> {
         match self.group(name) {
             Err(_) if self.config.auto_create_subscription_group && validate_group(name).is_ok() => {
-                self.put_group(SubscriptionGroupConfig {
-                    group_name: name.to_owned(),
-                    ..SubscriptionGroupConfig::default()
-                })
-                .await
+                let fresh =
+                    SubscriptionGroupConfig { group_name: name.to_owned(), ..SubscriptionGroupConfig::default() };
+                self.put_group(name, |old| Ok(old.cloned().unwrap_or(fresh))).await
             }
             found => found,
         }
@@ -162,29 +179,33 @@ impl Core {
         (!batch.is_empty()).then(|| self.store.submit(batch))
     }
 
-    /// Takes a ledger out of memory and its rows out of the store.
-    fn forget(&self, consumer: &Arc<GroupTopic>, batch: &mut Batch) -> Result<(), BrokerError> {
+    /// Takes a ledger out of memory and its rows out of the store; nothing is written for it any more.
+    fn forget(&self, consumer: &Arc<GroupTopic>, slot: &mut Slot, batch: &mut Batch) {
         self.ledgers.write().remove(&(consumer.group, consumer.topic));
-        let ledger = consumer.ledger.lock();
-        for (queue, offset, _) in ledger.iter() {
+        slot.closed = true;
+        for (queue, offset, _) in slot.ledger.iter() {
             batch.delete(Keyspace::Lease, &schema::lease_key(consumer.group, consumer.topic, queue, offset));
         }
-        for (queue, _) in ledger.progress() {
+        for (queue, _) in slot.ledger.progress() {
             let key = schema::progress_key(consumer.group, consumer.topic, queue);
             batch.delete(Keyspace::Progress, &key);
             batch.delete(Keyspace::Offset, &key);
         }
-        drop(ledger);
         consumer.waiters.release_everyone();
-        Ok(())
+    }
+
+    /// The ledgers of a group, in the order of locks.
+    fn consumers_of(&self, group: u32) -> Vec<Arc<GroupTopic>> {
+        let mut consumers: Vec<_> =
+            self.ledgers.read().values().filter(|consumer| consumer.group == group).cloned().collect();
+        consumers.sort_by_key(|consumer| consumer.topic);
+        consumers
     }
 
     /// A group's order setting changed: its ledgers are built anew from what they hold.
     fn reorder(&self, group: u32, ordered: bool) {
-        let consumers: Vec<_> =
-            self.ledgers.read().values().filter(|consumer| consumer.group == group).cloned().collect();
-        for consumer in consumers {
-            let mut ledger = consumer.ledger.lock();
+        for consumer in self.consumers_of(group) {
+            let Some(mut ledger) = consumer.open_ledger() else { continue };
             let progress: Vec<_> = ledger.progress().collect();
             let leases: Vec<_> = ledger.iter().map(|(queue, offset, lease)| (queue, offset, *lease)).collect();
             *ledger = Ledger::restore(ordered, progress, leases);
@@ -192,6 +213,12 @@ impl Core {
             consumer.waiters.ring_all();
         }
     }
+}
+
+/// Locks several ledgers; they are in the order of group and topic, which is the order everywhere.
+fn lock_all(consumers: &[Arc<GroupTopic>]) -> Vec<MutexGuard<'_, Slot>> {
+    debug_assert!(consumers.is_sorted_by_key(|consumer| (consumer.group, consumer.topic)));
+    consumers.iter().map(|consumer| consumer.ledger.lock()).collect()
 }
 
 fn topic_config(name: &str, queues: i32, attributes: BTreeMap<String, String>) -> TopicConfig {

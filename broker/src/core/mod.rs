@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard, RwLock};
 use tokio_util::sync::CancellationToken;
 use waybill_ops::clock::Clock;
 
@@ -42,12 +42,21 @@ use holders::Holders;
 use queues::TopicQueues;
 use wake::Waiters;
 
+/// A ledger, unless its topic or group was deleted: then nothing may be written for it any more.
+#[derive(Debug)]
+struct Slot {
+    ledger: Ledger,
+    closed: bool,
+}
+
 /// One consumer group on one topic: its leases and the polls that wait.
+///
+/// Order of locks: ledgers (by group and topic, if several), then the catalog's writer, then the counters of queues.
 #[derive(Debug)]
 pub(crate) struct GroupTopic {
     pub(crate) group: u32,
     pub(crate) topic: u32,
-    ledger: Mutex<Ledger>,
+    ledger: Mutex<Slot>,
     pub(crate) waiters: Arc<Waiters>,
     /// The earliest lease deadline for which a waiting poll has set its timer, milliseconds since 1970.
     armed_ms: AtomicI64,
@@ -55,7 +64,15 @@ pub(crate) struct GroupTopic {
 
 impl GroupTopic {
     fn new(group: u32, topic: u32, ledger: Ledger) -> Self {
-        Self { group, topic, ledger: Mutex::new(ledger), waiters: Arc::default(), armed_ms: AtomicI64::new(i64::MAX) }
+        let slot = Slot { ledger, closed: false };
+        Self { group, topic, ledger: Mutex::new(slot), waiters: Arc::default(), armed_ms: AtomicI64::new(i64::MAX) }
+    }
+}
+
+impl GroupTopic {
+    /// The ledger; `None` if its topic or group is gone.
+    fn open_ledger(&self) -> Option<MappedMutexGuard<'_, Ledger>> {
+        MutexGuard::try_map(self.ledger.lock(), |slot| (!slot.closed).then_some(&mut slot.ledger)).ok()
     }
 }
 

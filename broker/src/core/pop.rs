@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use parking_lot::MappedMutexGuard;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 use waybill_protocol::message::patch_delivery;
@@ -16,7 +17,7 @@ use super::source::Messages;
 use super::{Core, GroupTopic};
 use crate::catalog::{GroupInfo, TopicInfo};
 use crate::error::BrokerError;
-use crate::lease::{PopArgs, Popped, schema};
+use crate::lease::{Ledger, PopArgs, Popped, schema};
 use crate::limits;
 use crate::store::{Admit, Batch, Entry};
 
@@ -79,6 +80,13 @@ struct Asked {
     queues: Range<u32>,
     filter: Filter,
     consumer: Arc<GroupTopic>,
+}
+
+impl Asked {
+    fn open_ledger(&self) -> Result<MappedMutexGuard<'_, Ledger>, BrokerError> {
+        let gone = || BrokerError::TopicNotFound(self.topic.config.topic_name.clone());
+        self.consumer.open_ledger().ok_or_else(gone)
+    }
 }
 
 enum Attempt {
@@ -155,7 +163,8 @@ impl Core {
         let asked = self.resolve(pop).await?;
         let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
         let limit = self.in_flight_max();
-        Ok(asked.consumer.ledger.lock().rest(self.now(), asked.queues.clone(), limit, &mut source) > 0)
+        let mut ledger = asked.open_ledger()?;
+        Ok(ledger.rest(self.now(), asked.queues.clone(), limit, &mut source) > 0)
     }
 
     /// Polls that wait for a group on a topic.
@@ -246,7 +255,7 @@ impl Core {
         let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
         let mut changes = Vec::new();
         let mut batch = Batch::new();
-        let mut ledger = asked.consumer.ledger.lock();
+        let mut ledger = asked.open_ledger()?;
         let now = self.now();
         let args = PopArgs {
             now_ms: now,
@@ -267,6 +276,10 @@ impl Core {
         let payloads: Vec<_> =
             popped.messages.iter().filter_map(|taken| source.take(taken.queue, taken.offset)).collect();
         if changes.is_empty() {
+            if !batch.is_empty() {
+                // A holder seen for the first time: its number must not be known in memory only.
+                drop(self.store.submit(batch));
+            }
             return Ok(if popped.more { Attempt::ScanOn } else { Attempt::Nothing { next_deadline_ms } });
         }
         schema::record(&mut batch, asked.group.id, asked.topic.id, &changes);

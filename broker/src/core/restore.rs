@@ -17,7 +17,7 @@ use crate::config::{BrokerConfig, FlushDiskType};
 use crate::error::BrokerError;
 use crate::lease::{Lease, Ledger, Progress, schema};
 use crate::metrics::Metrics;
-use crate::store::{Flush, Keyspace, Options, Store};
+use crate::store::{Batch, Flush, Keyspace, Options, Store};
 
 #[derive(Default)]
 struct Rows {
@@ -74,7 +74,7 @@ impl Core {
         let (mut ledgers, mut leases) = (0, 0);
         for ((group, topic), rows) in rows {
             let (Some(ordered), true) = (ordered.get(&group), topics.contains(&topic)) else {
-                warn!(group, topic, "rows of a group or topic that is gone are left alone");
+                self.sweep(group, topic, &rows);
                 continue;
             };
             ledgers += 1;
@@ -85,6 +85,22 @@ impl Core {
             self.ledgers.write().insert((group, topic), consumer);
         }
         info!(topics = topics.len(), groups = ordered.len(), ledgers, leases, "state restored");
+    }
+}
+
+impl Core {
+    /// A pop that met the deletion of its topic or group may have written these rows after it; numbers are never reused.
+    fn sweep(&self, group: u32, topic: u32, rows: &Rows) {
+        let mut batch = Batch::new();
+        for (queue, _) in &rows.progress {
+            batch.delete(Keyspace::Progress, &schema::progress_key(group, topic, *queue));
+        }
+        for (queue, offset, _) in &rows.leases {
+            batch.delete(Keyspace::Lease, &schema::lease_key(group, topic, *queue, *offset));
+        }
+        warn!(group, topic, leases = rows.leases.len(), "rows of a deleted group or topic are removed");
+        // Should it not become durable, the next start tries again.
+        drop(self.store.submit(batch));
     }
 }
 

@@ -12,19 +12,21 @@ use crate::Broker;
 
 pub(super) async fn create(broker: &Broker, command: &Command) -> Answer {
     let mut config: SubscriptionGroupConfig = command.json()?;
-    let core = broker.core();
-    // Attributes come as changes, "+key": value or "-key", on top of what is there.
-    let mut attributes =
-        core.catalog().group(&config.group_name).map(|group| group.config.attributes.clone()).unwrap_or_default();
-    for (key, value) in std::mem::take(&mut config.attributes) {
-        match key.split_at_checked(1) {
-            Some(("+", key)) => drop(attributes.insert(key.to_owned(), value)),
-            Some(("-", key)) => drop(attributes.remove(key)),
-            _ => drop(attributes.insert(key, value)),
+    let name = config.group_name.clone();
+    let make = |old: Option<&SubscriptionGroupConfig>| {
+        // Attributes come as changes, "+key": value or "-key", on top of what is there.
+        let mut attributes = old.map(|old| old.attributes.clone()).unwrap_or_default();
+        for (key, value) in std::mem::take(&mut config.attributes) {
+            match key.split_at_checked(1) {
+                Some(("+", key)) => drop(attributes.insert(key.to_owned(), value)),
+                Some(("-", key)) => drop(attributes.remove(key)),
+                _ => drop(attributes.insert(key, value)),
+            }
         }
-    }
-    config.attributes = attributes;
-    core.put_group(config).await?;
+        config.attributes = attributes;
+        Ok(config)
+    };
+    broker.core().put_group(&name, make).await?;
     Ok(ok())
 }
 

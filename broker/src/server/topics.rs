@@ -12,21 +12,22 @@ use crate::error::BrokerError;
 
 pub(super) async fn create(broker: &Broker, command: &Command) -> Answer {
     let header: CreateTopicRequestHeader = command.header()?;
-    let core = broker.core();
-    let old = core.catalog().topic(&header.topic);
-    let changes = header.attributes.as_deref().unwrap_or_default();
-    let attributes = apply_attributes(old.as_ref().map(|old| &old.config.attributes), changes)?;
-    core.put_topic(TopicConfig {
-        topic_name: header.topic,
-        read_queue_nums: header.read_queue_nums,
-        write_queue_nums: header.write_queue_nums,
-        perm: header.perm,
-        topic_filter_type: header.topic_filter_type,
-        topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
-        order: header.order,
-        attributes,
-    })
-    .await?;
+    let name = header.topic.clone();
+    let make = |old: Option<&TopicConfig>| {
+        let changes = header.attributes.as_deref().unwrap_or_default();
+        let attributes = apply_attributes(old.map(|old| &old.attributes), changes)?;
+        Ok(TopicConfig {
+            topic_name: header.topic,
+            read_queue_nums: header.read_queue_nums,
+            write_queue_nums: header.write_queue_nums,
+            perm: header.perm,
+            topic_filter_type: header.topic_filter_type,
+            topic_sys_flag: header.topic_sys_flag.unwrap_or(0),
+            order: header.order,
+            attributes,
+        })
+    };
+    broker.core().put_topic(&name, make).await?;
     Ok(ok())
 }
 

@@ -224,8 +224,7 @@ pub fn got(answer: &Command) -> Vec<Got> {
         .unwrap()
         .into_iter()
         .map(|message| {
-            let queue =
-                offsets.iter().find(|entry| entry.queue_id == message.queue_id).expect("its queue is listed");
+            let queue = offsets.iter().find(|entry| entry.queue_id == message.queue_id).expect("its queue is listed");
             assert!(queue.offsets.contains(&message.queue_offset), "{queue:?} {}", message.queue_offset);
             let handle = ReceiptHandle {
                 start_offset: queue.offsets[0],

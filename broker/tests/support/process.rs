@@ -73,7 +73,8 @@ impl BrokerProcess {
             };
             log.lock().push(line.clone());
             if line.contains("broker listens") {
-                let at = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address");
+                let at =
+                    line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next()).expect("an address");
                 break at.parse().expect("an address");
             }
         };
@@ -140,7 +141,9 @@ impl Client {
         tokio::spawn(async move {
             let mut buffer = BytesMut::new();
             while matches!(reader.read_buf(&mut buffer).await, Ok(1..)) {
-                while let Some(answer) = remoting::decode(&mut buffer, remoting::DEFAULT_MAX_FRAME).expect("a well-formed answer") {
+                while let Some(answer) =
+                    remoting::decode(&mut buffer, remoting::DEFAULT_MAX_FRAME).expect("a well-formed answer")
+                {
                     if let Some(sender) = answers.lock().remove(&answer.opaque) {
                         let _ = sender.send(answer);
                     }

@@ -1,0 +1,78 @@
+//! Deleting what is in use: nothing hangs, nothing of the deleted comes back.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use support::Rig;
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    Command, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader, SubscriptionGroupConfig,
+};
+
+const ROUNDS: usize = 60;
+/// Far more than all rounds need; a deadlock never ends.
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn one_attempt_only(rig: &Rig) {
+    let group = SubscriptionGroupConfig { group_name: "g".into(), retry_max_times: 0, ..Default::default() };
+    rig.group_with(group).await;
+}
+
+/// Pops whose messages go to the dead-letter topic, beside deletions of their topic and of their group.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn deleting_topics_and_groups_beside_dead_letters_hangs_nothing() {
+    let rig = Arc::new(Rig::new());
+    let work = async {
+        for round in 0..ROUNDS {
+            rig.topic("t", 2).await;
+            one_attempt_only(&rig).await;
+            for n in 0..8 {
+                rig.send("t", &format!("{round}-{n}")).await;
+            }
+            rig.pop("g", "t", 32, 1_000).await;
+            rig.clock.advance(1_000);
+            let pops: Vec<_> = (0..4)
+                .map(|_| {
+                    let rig = Arc::clone(&rig);
+                    tokio::spawn(async move { rig.pop_raw(rig.pop_command("g", "t", 1, 1_000)).await.code })
+                })
+                .collect();
+            let topic = DeleteTopicRequestHeader { topic: "t".into() };
+            let group = DeleteSubscriptionGroupRequestHeader { group_name: "g".into(), clean_offset: None };
+            tokio::join!(
+                rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&topic)),
+                rig.ok(Command::request(request::DELETE_SUBSCRIPTIONGROUP).with_header(&group)),
+            );
+            for pop in pops {
+                let code = pop.await.unwrap();
+                let expected =
+                    [response::POLLING_TIMEOUT, response::TOPIC_NOT_EXIST, response::SUBSCRIPTION_GROUP_NOT_EXIST];
+                assert!(expected.contains(&code), "{code}");
+            }
+        }
+    };
+    tokio::time::timeout(LIMIT, work).await.expect("something hangs");
+    let rig = Arc::into_inner(rig).unwrap().reopen();
+    rig.topic("t", 2).await;
+    one_attempt_only(&rig).await;
+    rig.clock.advance(10_000);
+    assert!(rig.pop("g", "t", 32, 1_000).await.is_empty(), "nothing of the deleted topics is there");
+}
+
+/// A client that found nothing at first is known as the holder of what it gets later, also after a restart.
+#[tokio::test]
+async fn a_holder_is_remembered_from_its_first_empty_poll_on() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    assert!(rig.pop("g", "t", 1, 60_000).await.is_empty());
+    assert!(rig.pop("g", "t", 1, 60_000).await.is_empty());
+    rig.send("t", "m").await;
+    assert_eq!(rig.pop("g", "t", 1, 60_000).await.len(), 1);
+    let rig = rig.reopen();
+    let leases = rig.broker.core().leases("g", None, 10).unwrap();
+    assert_eq!(leases.iter().map(|lease| lease.holder.as_str()).collect::<Vec<_>>(), ["client-1"]);
+}
