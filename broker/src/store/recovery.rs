@@ -3,6 +3,7 @@
 //! Nothing is changed before it is known that what is to be thrown away had never been answered.
 
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -53,8 +54,8 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
         None => Start { applied: beginning(&segments), segment: 0 },
     };
 
-    let (end, durable) = check(&log_dir, &segments, start)?;
-    let tail = repair::repair(&log_dir, &mut segments, end, durable, options.segment_bytes, &*options.disk)
+    let (end, durable, torn) = check(&log_dir, &segments, start)?;
+    let tail = repair::repair(&log_dir, &mut segments, end, durable, &torn, options.segment_bytes, &*options.disk)
         .map_err(|error| io_error("repairing", &log_dir, error))?;
     if end.position > start.applied.position {
         info!(from = start.applied.position, to = end.position, "replaying the log");
@@ -181,8 +182,8 @@ fn new_index(dir: &Path) -> Result<Index, StoreError> {
     Ok(Index::open(dir)?)
 }
 
-/// Finds where good records end, and up to where they had been durable. An error if durable records are lost.
-fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End, u64), StoreError> {
+/// Finds where good records end, up to where they had been durable, and what is torn after them. An error if durable records are lost.
+fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End, u64, Vec<Range<u64>>), StoreError> {
     let read_error = |error| io_error("reading the log in", log_dir, error);
     let mut scanner = Scanner::new(segments, start.segment, start.applied.position).map_err(read_error)?;
     let mut durable = start.applied.position;
@@ -192,12 +193,16 @@ fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End
             Step::End(end) => break end,
         }
     };
-    if let Some((file, position)) = scan::proof_of_loss(segments, end).map_err(read_error)? {
+    let survey = scan::survey(segments, end).map_err(read_error)?;
+    if let Some((file, position)) = survey.proof_of_loss {
         let damaged = segments.get(end.segment).map_or(file.clone(), |segment| segment.path.clone());
         let reason = format!("{}, and {} says at {position} that it had been on the disk", end.reason, file.display());
         return Err(StoreError::Corrupt { file: damaged, position: end.position, reason: reason.into() });
     }
-    Ok((end, durable))
+    if !survey.written.is_empty() {
+        info!(position = end.position, reason = end.reason, "what follows was never answered and is removed");
+    }
+    Ok((end, durable, survey.written))
 }
 
 /// Applies the records up to `end`, with a checkpoint whenever they use much memory; answers how far the index has come.

@@ -2,10 +2,11 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::disk::{Disk, write_all};
+use super::disk::{Disk, write_all, write_zeros};
 use super::scan::{self, End};
 use super::segment::{self, Segment};
 use super::space::Writable;
@@ -20,23 +21,28 @@ pub(super) struct Tail {
 }
 
 /// Removes what is after `end`, so that it can never be taken for valid again, and makes what is before it durable: everything up
-/// to `durable` is so already. What is after `end` is torn; that nothing of it had been durable was checked before.
+/// to `durable` is so already. `torn` is what is after `end`; that nothing of it had been durable was checked before.
 pub(super) fn repair(
     dir: &Path,
     segments: &mut Vec<Arc<Segment>>,
     end: End,
     durable: u64,
+    torn: &[Range<u64>],
     segment_bytes: u64,
     disk: &dyn Disk,
 ) -> io::Result<Tail> {
-    let next = remove_after(dir, segments, end.segment, segment_bytes)?;
+    let next = remove_after(dir, segments, end.segment, torn, segment_bytes)?;
     let Some(current) = segments.last().cloned() else { return Err(io::ErrorKind::NotFound.into()) };
     let file = open(&current)?;
     if file.metadata()?.len() < current.size {
         disk.allocate(&file, current.size)?;
         disk.sync(&file)?;
     }
-    if clear(&current, &file, end.position, disk)? {
+    let in_current: Vec<_> = torn.iter().filter(|range| range.start < current.end()).collect();
+    for range in &in_current {
+        write_zeros(disk, &file, range.start - current.base, range.end - current.base)?;
+    }
+    if !in_current.is_empty() {
         disk.sync(&file)?;
     }
     for segment in segments.iter().filter(|segment| segment.end() > durable) {
@@ -50,13 +56,15 @@ fn remove_after(
     dir: &Path,
     segments: &mut Vec<Arc<Segment>>,
     last: usize,
+    torn: &[Range<u64>],
     segment_bytes: u64,
 ) -> io::Result<Option<Writable>> {
     let after = segments.split_off((last + 1).min(segments.len()));
-    let mut next = None;
+    let (mut next, mut removed) = (None, false);
     // The last first: a crash in between must not leave a hole.
     for (number, segment) in after.iter().enumerate().rev() {
-        if number == 0 && segment.size == segment_bytes && scan::is_blank(segment, segment.first())? {
+        let blank = !torn.iter().any(|range| (segment.base..segment.end()).contains(&range.start));
+        if number == 0 && segment.size == segment_bytes && blank {
             let file = open(segment)?;
             if file.metadata()?.len() == segment.size {
                 next = Some((segment.clone(), Arc::new(file)));
@@ -64,26 +72,12 @@ fn remove_after(
             }
         }
         fs::remove_file(&segment.path)?;
+        removed = true;
     }
-    segment::sync_dir(dir)?;
+    if removed {
+        segment::sync_dir(dir)?;
+    }
     Ok(next)
-}
-
-/// Writes zeros where there is something else at or after `from`; answers whether there was.
-fn clear(segment: &Segment, file: &File, from: u64, disk: &dyn Disk) -> io::Result<bool> {
-    let mut cleared = false;
-    if from >= segment.end() {
-        return Ok(cleared);
-    }
-    scan::for_each_chunk(segment, from, |position, chunk| {
-        if chunk.iter().any(|byte| *byte != 0) {
-            let zeros = vec![0; chunk.len()];
-            write_all(disk, file, &mut [IoSlice::new(&zeros)], position - segment.base)?;
-            cleared = true;
-        }
-        Ok(true)
-    })?;
-    Ok(cleared)
 }
 
 /// Writes the bytes in between once more and syncs them: after a sync that failed, the system may show bytes that never reached the

@@ -2,11 +2,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{Advice, SeekFrom};
 
 use super::record::{self, ALIGN, HEADER, Header, MAGIC, u32_at};
 use super::segment::Segment;
@@ -110,67 +111,74 @@ pub(super) fn header_at(segment: &Arc<Segment>, position: u64) -> io::Result<Opt
     Ok(header.filter(|header| header.position == position))
 }
 
-/// A record after `end` that says that `end` had been on the disk when it was written: its file and position.
-pub(super) fn proof_of_loss(segments: &[Arc<Segment>], end: End) -> io::Result<Option<(PathBuf, u64)>> {
-    let mut found = None;
+/// What there is after the end of the good records.
+#[derive(Debug, Default)]
+pub(super) struct Survey {
+    /// A record that says that the end had been on the disk when it was written: its file and position.
+    pub(super) proof_of_loss: Option<(PathBuf, u64)>,
+    /// Log positions between which there is something else than zeros, in order.
+    pub(super) written: Vec<Range<u64>>,
+}
+
+/// Looks at everything after `end`.
+pub(super) fn survey(segments: &[Arc<Segment>], end: End) -> io::Result<Survey> {
+    let mut survey = Survey::default();
     for (number, segment) in segments.iter().enumerate().skip(end.segment) {
         let start = if number == end.segment { end.position } else { segment.first() };
         for_each_chunk(segment, start, |at, chunk| {
-            for offset in (0..chunk.len()).step_by(ALIGN) {
-                if u32_at(chunk, offset) != Some(MAGIC) {
-                    continue;
-                }
-                let header = chunk.get(offset..).and_then(|bytes| Header::decode(bytes, segment.seed));
-                let position = at + offset as u64;
-                if header.is_some_and(|header| header.position == position && header.durable > end.position) {
-                    found = Some((segment.path.clone(), position));
-                    return Ok(false);
+            if chunk.iter().any(|byte| *byte != 0) {
+                survey.written.push(at..at + chunk.len() as u64);
+                if let Some(offset) = find_durable_beyond(end.position, segment, at, chunk) {
+                    survey.proof_of_loss.get_or_insert((segment.path.clone(), offset));
                 }
             }
             Ok(true)
         })?;
-        if found.is_some() {
-            break;
-        }
     }
-    Ok(found)
+    Ok(survey)
 }
 
-/// True if nothing is written at or after `start`.
-pub(super) fn is_blank(segment: &Segment, start: u64) -> io::Result<bool> {
-    let mut blank = true;
-    for_each_chunk(segment, start, |_, chunk| {
-        blank = chunk.iter().all(|byte| *byte == 0);
-        Ok(blank)
-    })?;
-    Ok(blank)
+/// The position of a header in a chunk that starts at log position `at` that says that more than `position` is on the disk.
+fn find_durable_beyond(position: u64, segment: &Segment, at: u64, chunk: &[u8]) -> Option<u64> {
+    let offsets = (0..chunk.len()).step_by(ALIGN).filter(|offset| u32_at(chunk, *offset) == Some(MAGIC));
+    offsets.map(|offset| (at + offset as u64, chunk.get(offset..).unwrap_or_default())).find_map(|(here, bytes)| {
+        let header = Header::decode(bytes, segment.seed)?;
+        (header.position == here && header.durable > position).then_some(here)
+    })
 }
 
-/// Shows what is in the file from log position `start` on, in chunks that overlap by less than a header, until `each` says false.
+/// Shows what is in the file from log position `start` on, in chunks that overlap by a header, until `each` says false.
 pub(super) fn for_each_chunk(
     segment: &Segment,
     start: u64,
     mut each: impl FnMut(u64, &[u8]) -> io::Result<bool>,
 ) -> io::Result<()> {
     let file = File::open(&segment.path)?;
+    // Reserved blocks that were never written are not read, so that they do not fill memory with zeros; nor are they read ahead.
+    rustix::fs::fadvise(&file, 0, None, Advice::Random)?;
     let len = file.metadata()?.len().min(segment.size);
     let mut offset = start - segment.base;
     let mut chunk = vec![0; CHUNK];
-    loop {
-        // Reserved blocks that were never written need not be read.
-        match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
-            Ok(data) => offset = offset.max(data - data % ALIGN as u64),
+    while offset < len {
+        let data = match rustix::fs::seek(&file, SeekFrom::Data(offset)) {
+            Ok(data) => offset.max(data - data % ALIGN as u64),
             Err(rustix::io::Errno::NXIO) => return Ok(()),
             Err(error) => return Err(error.into()),
-        }
-        let size = len.saturating_sub(offset).min(CHUNK as u64) as usize;
+        };
+        let hole = rustix::fs::seek(&file, SeekFrom::Hole(data))?.min(len);
+        let size = hole.saturating_sub(data).min(CHUNK as u64) as usize;
         let Some(bytes) = chunk.get_mut(..size).filter(|bytes| !bytes.is_empty()) else { return Ok(()) };
-        file.read_exact_at(bytes, offset)?;
-        if !each(segment.base + offset, bytes)? || offset + size as u64 == len {
+        file.read_exact_at(bytes, data)?;
+        if !each(segment.base + data, bytes)? {
             return Ok(());
         }
-        offset += (size - HEADER) as u64;
+        // A header may go over the end of a chunk, but not into a hole.
+        offset = data + size as u64;
+        if offset < hole {
+            offset -= HEADER as u64;
+        }
     }
+    Ok(())
 }
 
 /// A part of a segment's file in memory. What the file lacks reads as zero.
