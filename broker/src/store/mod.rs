@@ -11,7 +11,7 @@
 //!          read ← log segments
 //! ```
 //!
-//! On disk: `lock`, `log/<base position>.log` ([`segment`], [`record`]), `index/` ([`schema`]).
+//! On disk: `lock`, `log/<base position>.log` (`segment.rs`, `record.rs`), `index/` (`schema.rs`).
 
 // The users' side.
 mod api;

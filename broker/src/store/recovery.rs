@@ -47,6 +47,9 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
         let (segment, _) = Segment::create(&log_dir, 0, options.segment_bytes, &*options.disk)
             .map_err(|error| io_error("creating a segment in", &log_dir, error))?;
         segments.push(Arc::new(segment));
+        // The names of the directories themselves. That of the store may be in one that only others may read.
+        segment::sync_dir(&dir).map_err(|error| io_error("syncing", &dir, error))?;
+        let _ = dir.parent().map(segment::sync_dir);
     }
     let usable = open_index(&dir, &segments)?;
     let start = match &usable {
