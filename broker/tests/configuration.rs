@@ -1,0 +1,50 @@
+//! The page about the configuration says what the code does.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use waybill_broker::BrokerConfig;
+use waybill_ops::config::Live;
+
+fn rows() -> Vec<(String, String)> {
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration-broker.md")).unwrap();
+    page.lines()
+        .filter(|line| line.starts_with("| `"))
+        .map(|line| {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            (cells[1].trim_matches('`').to_owned(), cells[2].trim_matches('`').to_owned())
+        })
+        .collect()
+}
+
+#[test]
+fn every_key_is_documented_with_its_default_and_no_other() {
+    let defaults = serde_json::to_value(BrokerConfig::default()).unwrap();
+    let mut in_code: Vec<(String, String)> = defaults
+        .as_object()
+        .unwrap()
+        .iter()
+        .map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        .collect();
+    let mut in_page = rows();
+    in_code.sort();
+    in_page.sort();
+    assert_eq!(in_page, in_code);
+}
+
+#[test]
+fn a_wrong_key_or_value_is_refused_by_name() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for (text, expected) in [
+        ("brokerNam: x\n", "brokerNam"),
+        ("defaultTopicQueueNums: 0\n", "defaultTopicQueueNums"),
+        ("flushDiskType: MAYBE_FLUSH\n", "MAYBE_FLUSH"),
+        ("brokerName: two words\n", "brokerName"),
+        ("maxMessageSize: 99999999\n", "maxMessageSize"),
+    ] {
+        std::fs::write(file.path(), text).unwrap();
+        let error = Live::<BrokerConfig>::load(file.path()).expect_err("refused").to_string();
+        assert!(error.contains(expected), "{error}");
+    }
+    std::fs::write(file.path(), "brokerName: b\nflushDiskType: ASYNC_FLUSH\n").unwrap();
+    assert_eq!(Live::<BrokerConfig>::load(file.path()).unwrap().get().broker_name, "b");
+}
