@@ -278,12 +278,13 @@ impl Core {
         // First all reads that miss the cache, which the processor can do at the same time, then the work.
         let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(LOOK_AT);
         let entries = &self.entries;
-        let due: Vec<_> = due.filter_map(|slot| Some((slot, entries.get(slot)?.deadline))).collect();
-        for (slot, deadline) in due {
+        let due = due.filter_map(|slot| entries.get(slot).map(|entry| (slot, entry.deadline, entry.duty)));
+        let due: Vec<_> = due.collect();
+        for (slot, deadline, duty) in due {
             if let Some(entry) = self.entries.get_mut(slot) {
                 entry.place = Place::Nowhere;
             }
-            match self.duty_now(now, slot) {
+            match self.duty_now(now, slot, deadline, duty) {
                 None => {}
                 Some(Duty::Renew) => self.make_ready(slot, deadline),
                 Some(Duty::Return) => self.make_ready(slot, deadline.min(now.saturating_add(RETURN_WITHIN_MS))),
@@ -293,10 +294,9 @@ impl Core {
     }
 
     /// What is to be done about an entry whose time has come; nothing if its lease is over, then it is forgotten.
-    fn duty_now(&mut self, now: i64, slot: u32) -> Option<Duty> {
-        let entry = self.entries.get(slot)?;
-        if entry.deadline <= now {
-            let why = match entry.duty {
+    fn duty_now(&mut self, now: i64, slot: u32, deadline: i64, duty: Duty) -> Option<Duty> {
+        if deadline <= now {
+            let why = match duty {
                 Duty::Renew => Dropped::Late,
                 Duty::Keep => Dropped::Expired,
                 Duty::GaveUp => Dropped::GaveUp,
@@ -306,11 +306,11 @@ impl Core {
             self.drop_entry(slot, why);
             return None;
         }
-        if entry.duty == Duty::Renew && self.draining == Some(DrainPolicy::LeaveToLease) {
+        if duty == Duty::Renew && self.draining == Some(DrainPolicy::LeaveToLease) {
             self.set_duty(slot, Duty::GaveUp);
             return Some(Duty::GaveUp);
         }
-        Some(entry.duty)
+        Some(duty)
     }
 
     fn batch(&mut self, now: i64, lane: u32, target: u32, limit: &dyn Fn(&str) -> usize) -> Option<Batch> {
@@ -322,7 +322,8 @@ impl Core {
             let Some(slot) = self.timetable.pop_ready(target) else { break };
             let Some(entry) = self.entries.get_mut(slot) else { continue };
             entry.place = Place::Nowhere;
-            match self.duty_now(now, slot) {
+            let (deadline, duty) = (entry.deadline, entry.duty);
+            match self.duty_now(now, slot, deadline, duty) {
                 Some(duty @ (Duty::Renew | Duty::Return)) => items.extend(self.item(now, slot, duty)),
                 Some(_) => self.schedule(now, slot),
                 None => {}
