@@ -23,7 +23,37 @@ pub(super) fn bucket_of(key: i32, buckets: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use waybill_protocol::message::java_hash;
+
     use super::*;
+
+    /// What Guava 31.1, which Apache's proxy calls, answered (`Hashing.consistentHash(group.hashCode(), queues)`).
+    #[test]
+    fn the_queue_is_the_one_that_apaches_proxy_chooses() {
+        const QUEUES: [usize; 7] = [1, 2, 3, 8, 16, 97, 1_000];
+        for (group, expected) in [
+            ("order-4711", [0, 0, 0, 3, 3, 20, 400]),
+            ("a", [0, 0, 0, 0, 0, 29, 346]),
+            ("", [0, 0, 0, 0, 0, 0, 0]),
+            ("FPSM", [0, 0, 2, 2, 13, 83, 995]),
+            ("群组-1", [0, 1, 1, 1, 13, 32, 845]),
+            ("message-group-with-a-rather-long-name-0123456789", [0, 1, 2, 3, 12, 32, 538]),
+        ] {
+            assert_eq!(QUEUES.map(|queues| bucket_of(java_hash(group), queues)), expected, "{group}");
+        }
+    }
+
+    #[test]
+    fn a_checksum_over_half_a_million_choices_is_guavas() {
+        let mut sum = 0_i64;
+        for key in -5_000_i32..5_000 {
+            for queues in 1..50 {
+                let choice = bucket_of(key.wrapping_mul(104_729), queues);
+                sum = sum.wrapping_mul(31).wrapping_add(i64::try_from(choice).unwrap());
+            }
+        }
+        assert_eq!(sum, 39_931_556_094_924_695);
+    }
 
     #[test]
     fn adding_a_bucket_moves_keys_only_to_it() {

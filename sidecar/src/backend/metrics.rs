@@ -82,11 +82,4 @@ impl BackendMetrics {
     pub(crate) fn lost_handle(&self) {
         self.lost_handles.inc();
     }
-
-    /// How many requests of a kind ended in this way.
-    #[cfg(test)]
-    pub(crate) fn counted(&self, code: i32, outcome: Outcome) -> u64 {
-        let labels = Labels { request: request::name(code).unwrap_or("OTHER"), outcome };
-        self.requests.get_or_create(&labels).get()
-    }
 }

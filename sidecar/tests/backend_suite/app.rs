@@ -1,6 +1,6 @@
 //! The whole sidecar on loopback with real gRPC clients, its brokers played by a function.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{net::SocketAddr, sync::Arc};
 
 use futures::FutureExt;
 use hyper_util::rt::TokioIo;
@@ -9,7 +9,6 @@ use tokio::{
     net::{TcpListener, TcpStream},
     sync::Notify,
     task::JoinHandle,
-    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
 use tonic::{
@@ -35,9 +34,8 @@ use crate::{
     scripted::{Scripted, ok, refuse, route},
     serve::connect_tls,
     service::sent,
+    soon,
 };
-
-const LONG: Duration = Duration::from_secs(20);
 
 struct Running {
     grpc: SocketAddr,
@@ -63,7 +61,7 @@ async fn start(transport: Arc<Scripted>, change: impl FnOnce(&mut Config)) -> Ru
 impl Running {
     async fn end(self) -> Ended {
         self.stop.cancel();
-        timeout(LONG, self.ended).await.expect("it ends").expect("without a panic")
+        soon(self.ended).await.expect("no panic")
     }
 }
 
@@ -91,13 +89,13 @@ fn broker(go: Option<Arc<Notify>>, arrived: Arc<Notify>) -> Arc<Scripted> {
 
 async fn plaintext(address: SocketAddr) -> MessagingServiceClient<Channel> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an endpoint");
-    MessagingServiceClient::new(endpoint.connect().await.expect("connect"))
+    MessagingServiceClient::new(soon(endpoint.connect()).await.expect("connect"))
 }
 
 async fn with_tls(address: SocketAddr) -> MessagingServiceClient<Channel> {
     let connector = service_fn(move |_| async move { connect_tls(address).await.map(TokioIo::new) });
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an endpoint");
-    MessagingServiceClient::new(endpoint.connect_with_connector(connector).await.expect("connect"))
+    MessagingServiceClient::new(soon(endpoint.connect_with_connector(connector)).await.expect("connect"))
 }
 
 fn called<T>(message: T) -> Request<T> {
@@ -144,10 +142,10 @@ async fn clients_with_tls_and_without_use_the_same_port() {
     let transport = broker(None, Arc::default());
     let running = start(transport.clone(), |_| {}).await;
     for mut client in [plaintext(running.grpc).await, with_tls(running.grpc).await] {
-        let route = client.query_route(query_route()).await.expect("answered").into_inner();
+        let route = soon(client.query_route(query_route())).await.expect("answered").into_inner();
         assert_eq!(route.status.map(|status| status.code), Some(Code::Ok.into()));
         assert_eq!(route.message_queues.len(), 4);
-        let sent = client.send_message(send_message()).await.expect("answered").into_inner();
+        let sent = soon(client.send_message(send_message())).await.expect("answered").into_inner();
         assert_eq!(sent.status.map(|status| status.code), Some(Code::Ok.into()));
     }
     for (_, command) in transport.asked(request::SEND_MESSAGE_V2) {
@@ -161,12 +159,10 @@ async fn clients_with_tls_and_without_use_the_same_port() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_admin_port_says_how_it_is() {
     let running = start(broker(None, Arc::default()), |config| config.enable_batch_ack = true).await;
-    timeout(LONG, async { while !get(running.admin, "/readyz").await.starts_with("HTTP/1.1 200") {} })
-        .await
-        .expect("ready once a broker has answered");
+    soon(async { while !get(running.admin, "/readyz").await.starts_with("HTTP/1.1 200") {} }).await;
     let config = get(running.admin, "/config").await;
     assert!(config.contains("\"enableBatchAck\": true"), "{config}");
-    plaintext(running.grpc).await.query_route(query_route()).await.expect("answered");
+    soon(plaintext(running.grpc).await.query_route(query_route())).await.expect("answered");
     let metrics = get(running.admin, "/metrics").await;
     for wanted in ["waybill_sidecar_broker_requests_total{", "GET_ROUTEINFO_BY_TOPIC", "waybill_sidecar_connections "] {
         assert!(metrics.contains(wanted), "{wanted} is missing in {metrics}");
@@ -187,12 +183,12 @@ async fn a_call_in_progress_is_finished_before_the_end() {
     let running = start(broker(Some(Arc::clone(&go)), Arc::clone(&arrived)), |_| {}).await;
     let mut client = plaintext(running.grpc).await;
     let sending = tokio::spawn(async move { client.send_message(send_message()).await });
-    arrived.notified().await;
+    soon(arrived.notified()).await;
     let address = running.grpc;
     running.stop.cancel();
-    timeout(LONG, async { while TcpStream::connect(address).await.is_ok() {} }).await.expect("nothing new is accepted");
+    soon(async { while TcpStream::connect(address).await.is_ok() {} }).await;
     go.notify_one();
-    let answer = sending.await.expect("no panic").expect("answered").into_inner();
+    let answer = soon(sending).await.expect("no panic").expect("answered").into_inner();
     assert_eq!(answer.status.map(|status| status.code), Some(Code::Ok.into()));
     assert_eq!(running.end().await, Ended::Clean);
 }
@@ -207,9 +203,9 @@ async fn the_grace_time_ends_what_does_not_end_by_itself() {
     .await;
     let mut client = plaintext(running.grpc).await;
     let sending = tokio::spawn(async move { client.send_message(send_message()).await });
-    arrived.notified().await;
+    soon(arrived.notified()).await;
     assert_eq!(running.end().await, Ended::CutShort);
-    assert!(sending.await.expect("no panic").is_err(), "the connection is closed");
+    assert!(soon(sending).await.expect("no panic").is_err(), "the connection is closed");
 }
 
 #[tokio::test]

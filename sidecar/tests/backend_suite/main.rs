@@ -1,5 +1,7 @@
 //! The sidecar towards brokers: the connection, routes and the message service; and its own port, with real clients.
 
+#![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // what helps a test may fail like a test
+
 mod app;
 mod fake_broker;
 mod pop;
@@ -9,3 +11,11 @@ mod routes;
 mod scripted;
 mod serve;
 mod service;
+
+/// What must happen, happens within this, however busy the machine.
+const LONG: std::time::Duration = std::time::Duration::from_secs(20);
+
+/// Fails instead of hanging.
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, what).await.expect("it happens in time")
+}

@@ -13,6 +13,7 @@ use waybill_protocol::remoting::{
 use waybill_sidecar::backend::{BackendError, Filter, FilterKind, PopRequest, PopStatus, TransportError};
 
 use crate::scripted::{Scripted, ok, popped, refuse, route, service, stored, two_brokers};
+use crate::soon;
 
 fn pop_request() -> PopRequest {
     PopRequest {
@@ -281,7 +282,7 @@ async fn messages_for_a_client_that_has_gone_are_given_back() {
         }
     }
     go.notify_one();
-    let _both = returned.acquire_many(2).await.expect("open");
+    let _both = soon(returned.acquire_many(2)).await.expect("open");
     let changes = transport.asked(request::CHANGE_MESSAGE_INVISIBLETIME);
     let said: Vec<_> = changes
         .iter()

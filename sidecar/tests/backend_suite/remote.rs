@@ -9,9 +9,9 @@ use tokio::{net::TcpListener, sync::Notify, time::timeout};
 use waybill_protocol::remoting::{Command, codes::response, encode};
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
 
+use crate::LONG;
 use crate::fake_broker::{FakeBroker, Out, Reply, echo};
 
-const LONG: Duration = Duration::from_secs(20);
 const CODE: i32 = 7;
 
 fn options() -> RemoteOptions {

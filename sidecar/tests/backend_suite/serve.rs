@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::Path, sync::Arc, time::Duration};
 
+use crate::{LONG, soon};
 use rustls::{
     ClientConfig, DigitallySignedStruct, SignatureScheme,
     client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
@@ -18,7 +19,6 @@ use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
 use waybill_sidecar::serve::{CertificateSource, ClientIo, Limits, ServeMetrics, Tls, incoming};
 
-const LONG: Duration = Duration::from_secs(20);
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Trusts every certificate, as the official clients do.
@@ -116,25 +116,25 @@ async fn plaintext_and_tls_come_through_one_port_unchanged() {
     // In two pieces, to see that the first is kept.
     plain.write_all(&PREFACE[..5]).await.expect("write");
     plain.flush().await.expect("flush");
-    let mut tls = connect_tls(port.address).await.expect("handshake");
+    let mut tls = soon(connect_tls(port.address)).await.expect("handshake");
     assert_eq!(tls.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
     tls.write_all(PREFACE).await.expect("write");
     tls.write_all(b"tls").await.expect("write");
     let mut served = port.next().await;
     let mut seen = vec![0; PREFACE.len() + 3];
-    served.read_exact(&mut seen).await.expect("read");
+    soon(served.read_exact(&mut seen)).await.expect("read");
     assert_eq!(seen, [PREFACE, b"tls"].concat());
     served.write_all(b"answer").await.expect("write");
     served.flush().await.expect("flush");
     let mut answer = [0; 6];
-    tls.read_exact(&mut answer).await.expect("read");
+    soon(tls.read_exact(&mut answer)).await.expect("read");
     assert_eq!(&answer, b"answer");
 
     plain.write_all(&PREFACE[5..]).await.expect("write");
     plain.write_all(b"plain").await.expect("write");
     let mut served = port.next().await;
     let mut seen = vec![0; PREFACE.len() + 5];
-    served.read_exact(&mut seen).await.expect("read");
+    soon(served.read_exact(&mut seen)).await.expect("read");
     assert_eq!(seen, [PREFACE, b"plain"].concat());
 }
 
@@ -156,7 +156,7 @@ async fn what_is_not_http2_is_closed() {
 #[tokio::test]
 async fn without_a_certificate_tls_is_refused_and_plaintext_is_not() {
     let mut port = port(Tls::off(), |_| {}).await;
-    assert!(connect_tls(port.address).await.is_err());
+    assert!(soon(connect_tls(port.address)).await.is_err());
     let mut plain = TcpStream::connect(port.address).await.expect("connect");
     plain.write_all(PREFACE).await.expect("write");
     port.next().await;
@@ -170,7 +170,7 @@ async fn the_silent_and_the_slow_are_closed() {
         socket.write_all(bytes).await.expect("write");
         assert!(ended(socket).await, "{bytes:?}");
     }
-    let handshaken_and_silent = connect_tls(port.address).await.expect("handshake");
+    let handshaken_and_silent = soon(connect_tls(port.address)).await.expect("handshake");
     assert!(ended(handshaken_and_silent).await);
 }
 
@@ -188,7 +188,7 @@ async fn slow_handshakes_do_not_keep_others_waiting_beyond_their_time() {
     plain.write_all(PREFACE).await.expect("write");
     port.next().await;
     assert!(ended(slow).await);
-    let mut tls = connect_tls(port.address).await.expect("its place is free again");
+    let mut tls = soon(connect_tls(port.address)).await.expect("its place is free again");
     tls.write_all(PREFACE).await.expect("write");
     port.next().await;
 }
@@ -222,7 +222,7 @@ async fn open_connections_can_be_cut() {
     let mut client = TcpStream::connect(port.address).await.expect("connect");
     client.write_all(PREFACE).await.expect("write");
     let mut served = port.next().await;
-    served.read_exact(&mut [0; PREFACE.len()]).await.expect("read");
+    soon(served.read_exact(&mut [0; PREFACE.len()])).await.expect("read");
     let reading = tokio::spawn(async move { served.read_u8().await });
     tokio::task::yield_now().await;
     port.cut.cancel();
@@ -243,7 +243,7 @@ fn write_certificate(dir: &Path) -> Vec<u8> {
 }
 
 async fn shown_certificate(address: SocketAddr) -> Vec<u8> {
-    let socket = connect_tls(address).await.expect("handshake");
+    let socket = soon(connect_tls(address)).await.expect("handshake");
     socket.get_ref().1.peer_certificates().expect("certificates")[0].to_vec()
 }
 
