@@ -91,12 +91,14 @@ async fn send(shared: Arc<Shared>, client: Client, messages: Arc<Messages>) -> R
     let (plan, mut record) = (&shared.plan, Record::default());
     while let Some(due) = plan.next().await {
         let micros = due.saturating_duration_since(shared.epoch).as_micros();
+        // Counted before it is sent: it may be received before this hears that it was sent.
+        shared.sent.fetch_add(1, Ordering::Relaxed);
         match client.send(vec![messages.with_property(Some((DUE, micros.to_string())))]).await {
-            Ok(_sent) => {
-                shared.sent.fetch_add(1, Ordering::Relaxed);
-                record.timed(plan, "send", due);
+            Ok(_sent) => record.timed(plan, "send", due),
+            Err(error) => {
+                shared.sent.fetch_sub(1, Ordering::Relaxed);
+                record.failed(error).await;
             }
-            Err(error) => record.failed(error).await,
         }
     }
     record

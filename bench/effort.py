@@ -1,0 +1,26 @@
+"""How long and how often is measured, and how progress is told."""
+
+import dataclasses
+import time
+
+
+@dataclasses.dataclass
+class Effort:
+    """Seconds of one measurement, and numbers of them."""
+
+    rounds: int = 5
+    send_s: int = 8
+    receive_s: int = 12
+    e2e_s: int = 20
+    idle_s: int = 60
+    settle_s: int = 5
+    starts: int = 7
+    store_rounds: int = 7
+
+
+QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, settle_s=2, starts=2, store_rounds=1)
+
+
+def say(text):
+    """Progress, with the time of day."""
+    print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)

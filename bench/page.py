@@ -1,0 +1,76 @@
+"""RESULTS.md: the latest rows of every stage, whenever each was measured, and a short history."""
+
+import datetime
+import os
+import subprocess
+
+import paths
+import usage
+
+HEAD = """# Results
+
+Written by `make bench` (`bench/run`; `bench/run --help` for parts of it). Not to be edited: what a run measures replaces what
+stood here.
+
+Waybill's broker and sidecar and Apache RocketMQ 5.5.0's name server, broker and cluster-mode proxy run side by side on loopback.
+The same load generator, `waybill bench`, over gRPC and on the same cores, with the same payloads and the same flush mode, measures
+one after the other in every round: A B A B … Server CPU is that of all processes of a server, from `/proc/<pid>/stat`.
+A cell is the median of the rounds and, in parentheses, the lowest and the highest. A ratio is Waybill's value divided by the other's
+in the same round. The median is held against the bar.
+"""
+FOOT = """Rows without a bar say more about the row above. Flush is `async` on both sides unless a row says `sync`, which is Waybill's
+default. In every measurement the other server idles beside the one that is measured, which costs Waybill what Apache uses when idle.
+Instruction counts are kept apart, in `instructions.json`: `bench/run --instructions` fails if one rises by more than 5 %.
+"""
+COLUMNS = ["measured", "Waybill", "Apache (store: a plain file)", "ratio", "bar", "met", "when"]
+HISTORY = ["when", "commit", "medians of the rows with a bar: Waybill's, or the ratio (×)"]
+HISTORY_MAX = 12
+
+
+def write(order, results, command, others):
+    """Puts {stage: rows} into the page. `order`: all stages; `others`: cores that everybody else used, a number a measurement."""
+    rows, history = read()
+    when, commit = datetime.datetime.now().strftime("%Y-%m-%d %H:%M"), output("git", "describe", "--always", "--dirty")
+    for stage, measured in results.items():
+        rows = [row for row in rows if stage_of(row) != stage] + [[*row.cells(), when] for row in measured]
+    rows.sort(key=lambda row: order.index(stage_of(row)) if stage_of(row) in order else len(order))
+    history = [[when, commit, medians(results)], *history][:HISTORY_MAX]
+    noise = f", where all others used {min(others):.1f} to {max(others):.1f} cores meanwhile" if others else ""
+    last = (f"Last run: {when}, `{command}`, commit {commit}, {output('rustc', '--version')}; on {usage.describe()}{noise}; "
+            f"load average at the end {os.getloadavg()[0]:.1f}.")
+    parts = [HEAD, last, "", *table(COLUMNS, rows), "", FOOT, "## History", "", *table(HISTORY, history)]
+    paths.PAGE.write_text("\n".join(parts) + "\n")
+
+
+def read():
+    """The rows and the history that the page has now."""
+    text = paths.PAGE.read_text() if paths.PAGE.exists() else ""
+    before, _, after = text.partition("## History")
+    return parse(before), parse(after)
+
+
+def parse(text):
+    """Cells of the rows of a table, without its heading."""
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[1:]]
+
+
+def table(columns, rows):
+    """Lines of a table."""
+    return ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns), *("| " + " | ".join(row) + " |" for row in rows)]
+
+
+def stage_of(row):
+    """The stage that measured a row, which its name begins with."""
+    return row[0].partition(":")[0].partition(",")[0]
+
+
+def medians(results):
+    """The rows with a bar, in a line."""
+    return "; ".join(f"{row.name} {row.median():.3g}{' ×' if row.bar.of_ratio else ''}"
+                     for rows in results.values() for row in rows if row.met() is not None)
+
+
+def output(*command):
+    """What a command prints."""
+    return subprocess.run(command, cwd=paths.ROOT, check=True, capture_output=True, text=True).stdout.strip()

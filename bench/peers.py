@@ -1,0 +1,103 @@
+"""The servers that are measured. Each is a few processes on free loopback ports, stopped by their ids."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+import paths
+
+os.environ["WAYBILL_BIN_DIR"] = str(paths.RELEASE)
+import remoting  # noqa: E402
+import servers  # noqa: E402
+from apache import Apache  # noqa: E402
+
+QUEUES = 8
+ROUTE_LIMIT_S = 30
+
+
+class Peer:
+    """A running server: what to call it, where clients connect, its processes by name, who takes topics."""
+
+    def __init__(self, name, endpoint, pids, admin):
+        self.name, self.endpoint, self.pids, self.admin = name, endpoint, pids, remoting.Admin(admin)
+
+    def create(self, topic, group=None):
+        """Creates a topic of type NORMAL, and a group, and waits until the name server knows."""
+        self.admin.create_topic(topic, queues=QUEUES)
+        if group:
+            self.admin.create_group(group)
+        end = time.monotonic() + ROUTE_LIMIT_S
+        while not self.admin.topic_routed(topic):
+            if time.monotonic() > end:
+                raise TimeoutError(f"{self.name} has no route for {topic} after {ROUTE_LIMIT_S} s")
+            time.sleep(0.1)
+
+
+@dataclasses.dataclass
+class Pair:
+    """A broker and a sidecar that were started and may not be ready yet."""
+
+    broker: servers.Server
+    sidecar: servers.Server
+    remoting_at: str
+    endpoint: str
+    admins: tuple
+
+    def ready(self):
+        """Waits until both can serve."""
+        for program, admin in zip((self.broker, self.sidecar), self.admins):
+            program.wait_ready(admin)
+        pids = {"broker": self.broker.process.pid, "sidecar": self.sidecar.process.pid}
+        return Peer("Waybill", self.endpoint, pids, self.remoting_at)
+
+
+@contextlib.contextmanager
+def start_pair(folder, flush, auto_create=False):
+    """Starts broker and sidecar, two processes that speak over TCP, at once, and waits for neither."""
+    remoting_at, broker_admin, endpoint, sidecar_admin = (f"127.0.0.1:{port}" for port in servers.free_ports(4))
+    config = pathlib.Path(folder) / "broker.json"
+    config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create}))
+    broker = servers.Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", remoting_at,
+                                               "--admin-listen", broker_admin, "--host", "127.0.0.1", "--flush", flush], folder)
+    with servers.stopping(broker):
+        sidecar = servers.Server("waybill-sidecar", ["--namesrv-addr", remoting_at, "--listen", endpoint,
+                                                     "--admin-listen", sidecar_admin], folder)
+        with servers.stopping(sidecar):
+            yield Pair(broker, sidecar, remoting_at, endpoint, (broker_admin, sidecar_admin))
+
+
+@contextlib.contextmanager
+def waybill(flush):
+    """Broker and sidecar, two processes."""
+    with tempfile.TemporaryDirectory(prefix="waybill-bench-") as folder, start_pair(folder, flush) as pair:
+        yield pair.ready()
+
+
+@contextlib.contextmanager
+def standalone(flush):
+    """Broker and sidecar in one process."""
+    with servers.standalone("--flush", flush) as state:
+        yield Peer("Waybill standalone", state["endpoint"], {"standalone": state["pid"]}, state["broker"])
+
+
+@contextlib.contextmanager
+def apache(flush, pop):
+    """Apache RocketMQ 5.5.0: name server, broker, cluster-mode proxy."""
+    with Apache(flush=flush, pop=pop) as a:
+        yield Peer("Apache", a.endpoint, dict(a.pids), a.namesrv)
+
+
+def build(*only_examples):
+    """Builds what is measured, once; of the examples only those named, if any are."""
+    programs = [word for name in ("waybill-broker", "waybill-sidecar", "waybill") for word in ("-p", name)]
+    examples = [word for name in only_examples or ("store_bench", "instructions") for word in ("--example", name)]
+    commands = [[*programs, "--bins"]] if not only_examples else []
+    for command in [*commands, ["-p", "waybill-broker", *examples]]:
+        subprocess.run(["cargo", "build", "--locked", "--release", *command], cwd=paths.ROOT, check=True, stdin=subprocess.DEVNULL,
+                       stdout=sys.stderr)

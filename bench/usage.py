@@ -1,0 +1,51 @@
+"""What processes and the machine use, from /proc."""
+
+import dataclasses
+import os
+import pathlib
+import platform
+
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid):
+    """User and system CPU time of a process, all its threads, since it started."""
+    fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def resident_mib(pid):
+    """VmRSS of a process."""
+    for line in pathlib.Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise ValueError(f"process {pid} has no memory: it has ended")
+
+
+@dataclasses.dataclass
+class Machine:
+    """Cores that were busy while something ran, with everybody on this machine counted."""
+
+    busy_s: float
+    elapsed_s: float
+
+    @classmethod
+    def now(cls):
+        """The counters since the machine started."""
+        # user nice system idle iowait irq softirq steal: what was stolen was not there for us either.
+        ticks = [int(n) for n in pathlib.Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+        uptime = float(pathlib.Path("/proc/uptime").read_text().split()[0])
+        return cls((sum(ticks) - ticks[3] - ticks[4]) / TICKS, uptime)
+
+    def cores_since(self, others_s=0.0):
+        """Cores busy from then until now, less `others_s` seconds of CPU that are accounted for elsewhere."""
+        now = Machine.now()
+        return max(0.0, (now.busy_s - self.busy_s - others_s) / max(0.01, now.elapsed_s - self.elapsed_s))
+
+
+def describe():
+    """The machine in a line."""
+    model = next((line.split(":")[1].strip() for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+                  if line.startswith("model name")), platform.machine())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} × {model}, {memory:.0f} GiB, Linux {platform.release()}"
