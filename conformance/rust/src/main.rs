@@ -2,6 +2,8 @@
 //! One JSON object a line in, one a line out; see "Agents" in ../README.md. Commands run concurrently.
 //! The client has neither a push consumer nor a change of the invisible duration.
 
+#![forbid(unsafe_code)]
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
