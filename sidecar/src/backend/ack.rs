@@ -15,12 +15,23 @@ impl MessageService {
     ///
     /// # Errors
     /// Per entry: `InvalidReceiptHandle` is final; see [`BackendError::is_retryable`].
-    pub async fn ack(&self, leases: Vec<LeaseRef>) -> Vec<Result<(), BackendError>> {
-        if let [lease] = leases.as_slice() {
-            return vec![self.ack_one(lease).await];
+    pub async fn ack(&self, mut leases: Vec<LeaseRef>) -> Vec<Result<(), BackendError>> {
+        for lease in &mut leases {
+            self.inner.superseded.renew(lease);
         }
+        let results = match leases.as_slice() {
+            [lease] => vec![self.ack_one(lease).await],
+            leases => self.ack_many(leases).await,
+        };
+        for (lease, _) in leases.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
+            self.inner.superseded.finished(lease);
+        }
+        results
+    }
+
+    async fn ack_many(&self, leases: &[LeaseRef]) -> Vec<Result<(), BackendError>> {
         let brokers = group_by(leases.len(), |index| leases.get(index).map(|lease| lease.handle.broker_name.as_str()));
-        let parts = brokers.into_iter().map(|(_, members)| self.ack_at_one_broker(&leases, members));
+        let parts = brokers.into_iter().map(|(_, members)| self.ack_at_one_broker(leases, members));
         gather(leases.len(), parts).await
     }
 

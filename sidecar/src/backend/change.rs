@@ -36,10 +36,24 @@ impl MessageService {
     ///
     /// # Errors
     /// Per entry: `InvalidReceiptHandle` is final; see [`BackendError::is_retryable`].
-    pub async fn change_invisible(&self, entries: Vec<ChangeEntry>) -> Vec<Result<ReceiptHandle, BackendError>> {
-        if let [entry] = entries.as_slice() {
-            return vec![self.change_one(entry).await];
+    pub async fn change_invisible(&self, mut entries: Vec<ChangeEntry>) -> Vec<Result<ReceiptHandle, BackendError>> {
+        for entry in &mut entries {
+            self.inner.superseded.renew(&mut entry.lease);
         }
+        let results = match entries.as_slice() {
+            [entry] => vec![self.change_one(entry).await],
+            entries => self.change_many(entries).await,
+        };
+        let now_ms = self.inner.clock.now_ms();
+        for (entry, result) in entries.iter().zip(&results) {
+            if let Ok(newest) = result {
+                self.inner.superseded.replaced(&entry.lease, newest, now_ms);
+            }
+        }
+        results
+    }
+
+    async fn change_many(&self, entries: &[ChangeEntry]) -> Vec<Result<ReceiptHandle, BackendError>> {
         let key = |index: usize| {
             entries.get(index).map(|ChangeEntry { lease, .. }| BatchKey {
                 broker: lease.handle.broker_name.clone(),
@@ -48,7 +62,7 @@ impl MessageService {
             })
         };
         let groups = group_by(entries.len(), key);
-        let parts = groups.into_iter().filter_map(|(key, members)| Some(self.change_group(key?, &entries, members)));
+        let parts = groups.into_iter().filter_map(|(key, members)| Some(self.change_group(key?, entries, members)));
         gather(entries.len(), parts).await
     }
 

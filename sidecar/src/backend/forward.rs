@@ -24,7 +24,8 @@ impl MessageService {
     /// # Errors
     /// `InvalidReceiptHandle` if the handle does not say where the message is, or names no living delivery.
     pub async fn forward_to_dlq(&self, request: ForwardRequest) -> Result<(), BackendError> {
-        let ForwardRequest { lease, message_id, timeout } = request;
+        let ForwardRequest { mut lease, message_id, timeout } = request;
+        self.inner.superseded.renew(&mut lease);
         self.refuse_expired(&lease)?;
         let Some(offset) = lease.handle.commit_log_offset.filter(|offset| *offset >= 0) else {
             return Err(BackendError::InvalidReceiptHandle("it does not say where the message is stored".to_owned()));
@@ -53,6 +54,7 @@ impl MessageService {
         if answer.code != response::SUCCESS {
             return Err(from_response(&answer, Subject::handle(&lease)));
         }
+        self.inner.superseded.finished(&lease);
         if let Err(error) = self.ack_one(&lease).await {
             tracing::debug!(%error, group = %lease.group, "the lease of a dead letter was already finished, or could not be");
         }

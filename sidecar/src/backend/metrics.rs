@@ -12,6 +12,8 @@ use waybill_protocol::remoting::codes::{request, response};
 pub(crate) enum Outcome {
     /// Answered with success.
     Ok,
+    /// Answered with "there is nothing", which is how most long polls end.
+    Nothing,
     /// Answered with another code.
     Refused,
     /// Sent, and the answer did not come.
@@ -22,7 +24,11 @@ pub(crate) enum Outcome {
 
 impl Outcome {
     pub(crate) fn of(code: i32) -> Self {
-        if code == response::SUCCESS { Self::Ok } else { Self::Refused }
+        match code {
+            response::SUCCESS => Self::Ok,
+            response::POLLING_TIMEOUT | response::PULL_NOT_FOUND => Self::Nothing,
+            _ => Self::Refused,
+        }
     }
 }
 

@@ -21,6 +21,7 @@ mod receipts;
 mod remote;
 mod send;
 mod service;
+mod superseded;
 mod transport;
 mod types;
 

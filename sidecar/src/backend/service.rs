@@ -12,6 +12,7 @@ use super::{
     error::BackendError,
     metrics::{BackendMetrics, Outcome},
     peers::Peers,
+    superseded::Superseded,
     transport::{Transport, TransportError},
 };
 use crate::{
@@ -34,6 +35,7 @@ pub(super) struct Inner {
     pub(super) topics: Cache<TopicConfig>,
     pub(super) groups: Cache<SubscriptionGroupConfig>,
     pub(super) peers: Peers,
+    pub(super) superseded: Superseded,
     /// Queues and brokers take turns.
     pub(super) turn: AtomicUsize,
 }
@@ -67,6 +69,7 @@ impl MessageService {
             topics: Cache::new(size(now.topic_config_cache_max_num)),
             groups: Cache::new(size(now.subscription_group_config_cache_max_num)),
             peers: Peers::default(),
+            superseded: Superseded::default(),
             turn: AtomicUsize::new(0),
             transport,
             config,

@@ -260,6 +260,26 @@ async fn a_change_gives_the_next_handle() {
 }
 
 #[tokio::test]
+async fn in_front_of_apache_every_handle_of_a_lease_leads_to_the_newest() {
+    let transport =
+        two_brokers(|_, command| Ok(java(if command.code == request::ACK_MESSAGE { ok() } else { changed() })));
+    let setup = service(transport.clone(), |_| {});
+    let newest = setup.service.change_invisible(vec![change(1)]).await.remove(0).expect("changed");
+    assert_ne!(newest.pop_time, lease("a", 1).handle.pop_time);
+    // The client acks with the handle it got first.
+    assert_eq!(setup.service.ack(vec![lease("a", 1), lease("a", 2)]).await, [Ok(()), Ok(())]);
+    let sent = |offset| {
+        let acks = transport.asked(request::ACK_MESSAGE);
+        let ack = acks.iter().rev().find(|(_, ack)| ack.ext.get("offset") == Some(offset));
+        ack.and_then(|(_, ack)| ack.ext.get("extraInfo").map(str::to_owned))
+    };
+    assert_eq!(sent("1"), Some(newest.to_string()));
+    assert_eq!(sent("2"), Some(lease("a", 2).handle.to_string()));
+    assert_eq!(setup.service.ack(vec![lease("a", 1)]).await, [Ok(())]);
+    assert_eq!(sent("1"), Some(lease("a", 1).handle.to_string()), "finished, so forgotten");
+}
+
+#[tokio::test]
 async fn a_batch_of_changes_costs_as_few_requests_as_the_limit_allows() {
     let transport = two_brokers(|_, command| changed_batch(command));
     let setup = service(transport.clone(), |config| {
