@@ -1,4 +1,5 @@
-//! The limits of the client side that are not configuration keys, in one place. Those that are keys are in [`crate::config`].
+//! The limits of the client side that are not configuration keys, in one place. Those that are keys are in
+//! [`crate::config`].
 //!
 //! Lengths are in bytes and times in milliseconds, unless the name says otherwise.
 
@@ -28,7 +29,8 @@ pub const CLIENTS: usize = 20_000;
 pub const SETTINGS_BYTES: usize = 128 * 1024;
 /// Commands that may wait for one client's telemetry stream.
 pub const TELEMETRY_QUEUE: usize = 16;
-/// A client whose telemetry stream closed and that is silent for so long is gone. Clients reopen the stream after a second.
+/// A client whose telemetry stream closed and that is silent for so long is gone. Clients reopen the stream after a
+/// second.
 pub const STREAM_CLOSED_GRACE_MS: i64 = 5_000;
 /// How often departures are looked for.
 pub const DEPARTURE_SCAN_MS: u64 = 1_000;

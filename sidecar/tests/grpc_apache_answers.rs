@@ -1,5 +1,6 @@
-//! The questions that real Apache RocketMQ 5.5 was asked (`data/apache-answers.tsv`), asked here. The codes must be the same, and for what
-//! a client did wrong the words too, but for [`DIFFERENT`].
+//! The questions that real Apache RocketMQ 5.5 was asked (`data/apache-answers.tsv`), asked here. The codes must be the
+//! same, and for what a client did wrong the words too, but for [`DIFFERENT`].
+#![allow(clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
 mod grpc_common;
 

@@ -1,4 +1,6 @@
-//! Receives over the real gRPC server: what comes, how it is leased, and that nothing is lost when the client is not there to take it.
+//! Receives over the real gRPC server: what comes, how it is leased, and that nothing is lost when the client is not
+//! there to take it.
+#![allow(clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
 mod grpc_common;
 
@@ -192,7 +194,8 @@ async fn the_broker_that_is_asked_for_is_asked() {
     assert!(received.handles().iter().all(|handle| handle.contains("broker-b")));
 }
 
-/// C09: the connection breaks while the client waits; what the broker gives out afterwards is not hidden for a whole lease.
+/// C09: the connection breaks while the client waits; what the broker gives out afterwards is not hidden for a whole
+/// lease.
 #[tokio::test]
 async fn messages_popped_for_a_client_that_went_away_are_given_back() {
     for request in [receive(), auto_renew()] {

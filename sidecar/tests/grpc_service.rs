@@ -1,4 +1,5 @@
 //! Routes, sends, acks, changes and forwards over the real gRPC server.
+#![allow(clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
 mod grpc_common;
 
@@ -240,7 +241,8 @@ async fn entries_of_an_ack_are_judged_one_by_one_and_in_order() {
     assert_eq!(handles.len(), 8);
     assert!(BROKERS.iter().all(|broker| handles.iter().any(|handle| handle.contains(broker))));
 
-    // The seventh is leased to somebody else meanwhile, the eighth is nobody's: six good ones, garbage, stale, and a copy of a good one.
+    // The seventh is leased to somebody else meanwhile, the eighth is nobody's: six good ones, garbage, stale, and a
+    // copy of a good one.
     let stale = handles[6].clone();
     let mut entries = handles[..6].to_vec();
     entries.insert(2, "garbage".into());

@@ -1,4 +1,5 @@
 //! Telemetry, heartbeats and departures over the real gRPC server.
+#![allow(clippy::expect_used, clippy::panic, reason = "tests say what they expect")]
 
 mod grpc_common;
 
@@ -79,7 +80,6 @@ async fn settings_that_are_refused_end_the_stream() {
     for settings in [
         producer(&["bad topic!"]),
         consumer("g", "bad topic!", v2::ClientType::SimpleConsumer),
-        consumer("nosuch", "t", v2::ClientType::SimpleConsumer),
         Settings { client_properties: [("k".to_owned(), "v".repeat(200_000))].into(), ..simple() },
     ] {
         assert_eq!(refused(&world, settings).await.code(), tonic::Code::InvalidArgument);
@@ -91,13 +91,46 @@ async fn settings_that_are_refused_end_the_stream() {
 }
 
 #[tokio::test]
-async fn a_group_that_cannot_be_asked_for_is_not_guessed() {
-    let fresh = Config {
+async fn a_client_of_a_missing_group_is_told_when_it_receives_and_when_the_group_comes() {
+    let world = World::with(forgetful()).await;
+    let mut peer = world.client("c", consumer("late", "t", v2::ClientType::SimpleConsumer)).await;
+    let request = v2::ReceiveMessageRequest { group: Some(resource("late")), ..receive() };
+    assert_eq!(peer.receive(request.clone()).await.code(), Code::ConsumerGroupNotFound);
+    assert_eq!(world.brokers.seen(request::POP_MESSAGE).len(), 0);
+    world.brokers.group(SubscriptionGroupConfig { consume_message_orderly: true, ..group("late") });
+    assert_eq!(fifo(&told_at_a_heartbeat(&mut peer).await), Some(true));
+    assert_eq!(peer.receive(request).await.code(), Code::MessageNotFound);
+}
+
+/// What is known of groups is forgotten after a second.
+fn forgetful() -> Config {
+    Config {
         subscription_group_config_cache_expired_seconds: 1,
         subscription_group_config_cache_refresh_seconds: 1,
         ..config()
-    };
-    let world = World::with(fresh).await;
+    }
+}
+
+async fn told_at_a_heartbeat(peer: &mut Peer) -> Settings {
+    let mut telemetry = peer.telemetry.take().expect("a stream");
+    let told = tokio::time::timeout(PATIENCE, async {
+        loop {
+            assert_eq!(peer.heartbeat().await, Code::Ok);
+            // What is known of a group is remembered for a second.
+            let told = tokio::time::timeout(std::time::Duration::from_millis(100), telemetry.answers.message()).await;
+            if let Ok(told) = told {
+                break told.expect("an element").expect("a command");
+            }
+        }
+    });
+    let told = settings_of(told.await.expect("told in time"));
+    peer.telemetry = Some(telemetry);
+    told
+}
+
+#[tokio::test]
+async fn a_group_that_cannot_be_asked_for_is_not_guessed() {
+    let world = World::with(forgetful()).await;
     world.brokers.group(SubscriptionGroupConfig { consume_message_orderly: true, ..group("ordered") });
     let own = consumer("ordered", "t", v2::ClientType::PushConsumer);
     world.brokers.fail(request::GET_SUBSCRIPTIONGROUP_CONFIG, Fault::Timeout);
@@ -195,26 +228,10 @@ async fn heartbeats_are_for_producers_and_consumers() {
 
 #[tokio::test]
 async fn a_change_of_the_group_is_told_at_the_next_heartbeat() {
-    let fresh = Config {
-        subscription_group_config_cache_expired_seconds: 1,
-        subscription_group_config_cache_refresh_seconds: 1,
-        ..config()
-    };
-    let world = World::with(fresh).await;
+    let world = World::with(forgetful()).await;
     let mut peer = world.client("c", simple()).await;
     world.brokers.group(SubscriptionGroupConfig { consume_message_orderly: true, retry_max_times: 2, ..group("g") });
-    let mut telemetry = peer.telemetry.take().expect("a stream");
-    let told = tokio::time::timeout(PATIENCE, async {
-        loop {
-            assert_eq!(peer.heartbeat().await, Code::Ok);
-            // The settings of a group are remembered for a second.
-            let told = tokio::time::timeout(std::time::Duration::from_millis(100), telemetry.answers.message()).await;
-            if let Ok(told) = told {
-                break told.expect("an element").expect("a command");
-            }
-        }
-    });
-    let settings = settings_of(told.await.expect("told in time"));
+    let settings = told_at_a_heartbeat(&mut peer).await;
     assert_eq!(fifo(&settings), Some(true));
     assert_eq!(settings.backoff_policy.map(|policy| policy.max_attempts), Some(3));
 }
@@ -257,10 +274,9 @@ async fn a_client_whose_connection_broke_is_gone_after_a_grace() {
     hold(&world, &mut a, 10).await;
     drop(a);
     let mut returned = 0;
-    // The clock moves only here: each look is later than the grace after the one before, so the first after the end of the stream counts.
     world
-        .until("the server notices", || {
-            world.clock.advance(1);
+        .until("the server notices, and the grace is over", || {
+            world.clock.advance(10);
             world.sessions.sweep();
             returned = world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len();
             returned == 10

@@ -1,7 +1,7 @@
 //! AckMessage: deliveries ended with success. Each entry has its own result, in the order of the request.
 //!
-//! The handle alone is enough: no settings are needed, and whether a delivery is still alive is for the broker to say, because a handle
-//! stays valid when its lease is extended.
+//! The handle alone is enough: no settings are needed, and whether a delivery is still alive is for the broker to say,
+//! because a handle stays valid when its lease is extended.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! ChangeInvisibleDuration: the lease ends at another time. Extending, and a push consumer's "give it to me again later", are both this.
+//! ChangeInvisibleDuration: the lease ends at another time. Extending, and a push consumer's "give it to me again
+//! later", are both this.
 
 use waybill_protocol::grpc::v2::{ChangeInvisibleDurationRequest, ChangeInvisibleDurationResponse};
 

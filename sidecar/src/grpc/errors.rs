@@ -1,6 +1,7 @@
 //! The one place that decides which code a client gets for what went wrong.
 //!
-//! Everything that can go wrong with a call is a [`Problem`]. Its text goes to the client as it is; [`Problem::code`] is the table.
+//! Everything that can go wrong with a call is a [`Problem`]. Its text goes to the client as it is; [`Problem::code`]
+//! is the table.
 
 use waybill_protocol::grpc::v2::{Code, Status};
 use waybill_protocol::{message::MAX_PROPERTIES, names::NameError};
@@ -246,7 +247,8 @@ impl Problem {
 
     /// The error that ends a telemetry stream, which has no body to carry a status before the settings are known.
     ///
-    /// A client's own mistake is INVALID_ARGUMENT, as with upstream; what will pass is UNAVAILABLE, so that clients come back.
+    /// A client's own mistake is INVALID_ARGUMENT, as with upstream; what will pass is UNAVAILABLE, so that clients
+    /// come back.
     #[must_use]
     pub(super) fn stream_error(&self) -> tonic::Status {
         let text = match self {

@@ -36,7 +36,8 @@ fn client_type(profile: &Profile) -> ClientType {
     }
 }
 
-/// Tells the client when its group has changed, so that a new retry policy does not wait for the client's next settings (five minutes).
+/// Tells the client when its group has changed, so that a new retry policy does not wait for the client's next settings
+/// (five minutes).
 async fn refresh(room: &Room, caller: &Caller, profile: &Profile) {
     let Some(group) = &profile.group else { return };
     // A group that cannot be asked for now has not changed as far as anybody knows.

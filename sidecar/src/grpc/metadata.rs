@@ -22,7 +22,8 @@ pub(super) struct Caller {
 }
 
 impl Caller {
-    /// Reads the metadata of a call. Only the client id is required; what is unknown or malformed otherwise is as if it were absent.
+    /// Reads the metadata of a call. Only the client id is required; what is unknown or malformed otherwise is as if it
+    /// were absent.
     pub(super) fn read(metadata: &MetadataMap) -> Result<Self, Problem> {
         let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
         let client_id = text("x-mq-client-id").unwrap_or_default().trim();

@@ -1,8 +1,8 @@
 //! What clients call: the service `apache.rocketmq.v2.MessagingService`, one file per RPC.
 //!
-//! A call is read ([`metadata`]), let in ([`gates`]), answered by its own file, and counted ([`metrics`]). What goes wrong on the way is an
-//! [`errors::Problem`], and what that means to a client is said there and nowhere else. The gRPC status of an answer is OK even then: the
-//! code is in the body.
+//! A call is read (`metadata`), let in (`gates`), answered by its own file, and counted ([`Metrics`]). What goes wrong
+//! on the way is a `Problem`, and what that means to a client is said in `errors` and nowhere else. The gRPC status of
+//! an answer is OK even then: the code is in the body.
 
 mod ack_message;
 mod change_invisible_duration;

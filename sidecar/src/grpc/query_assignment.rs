@@ -1,4 +1,5 @@
-//! QueryAssignment: which queues a push consumer shall read. Every consumer gets all of them: the broker shares messages out, not queues.
+//! QueryAssignment: which queues a push consumer shall read. Every consumer gets all of them: the broker shares
+//! messages out, not queues.
 
 use waybill_protocol::grpc::v2::{
     Assignment, Broker, Endpoints, MessageQueue, Permission, QueryAssignmentRequest, QueryAssignmentResponse, Resource,

@@ -1,5 +1,5 @@
-//! QueryRoute: where a topic lives. Every broker in the answer has the endpoints that the client used, so that it goes on speaking with
-//! this sidecar, or with the load balancer in front of it.
+//! QueryRoute: where a topic lives. Every broker in the answer has the endpoints that the client used, so that it goes
+//! on speaking with this sidecar, or with the load balancer in front of it.
 
 use waybill_protocol::{
     grpc::v2::{
@@ -41,8 +41,8 @@ pub(super) fn reachable(mut endpoints: Endpoints, config: &Config) -> Endpoints 
     endpoints
 }
 
-/// The type of a topic. One that says nothing, or something this version does not know, takes normal messages: an unknown type must not
-/// stop clients from starting.
+/// The type of a topic. One that says nothing, or something this version does not know, takes normal messages: an
+/// unknown type must not stop clients from starting.
 pub(super) fn topic_type(config: &TopicConfig) -> &'static str {
     const TYPES: [&str; 7] = ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED", "LITE", "PRIORITY"];
     let said = config.attributes.get("message.type").map_or("NORMAL", String::as_str);
@@ -58,7 +58,8 @@ fn accepted_types(config: &TopicConfig) -> Vec<i32> {
     types.into_iter().map(i32::from).collect()
 }
 
-/// One entry per queue of each broker: first those that can only be read, then only written, then both, then neither. Ids count from 0.
+/// One entry per queue of each broker: first those that can only be read, then only written, then both, then neither.
+/// Ids count from 0.
 fn queues(route: &TopicRoute, topic: &str, endpoints: &Endpoints, types: &[i32]) -> Vec<MessageQueue> {
     let mut found = Vec::new();
     for data in &route.queues {

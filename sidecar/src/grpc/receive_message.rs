@@ -1,7 +1,9 @@
-//! ReceiveMessage: messages are leased to a client. The answer is a stream: the status, the messages, the time of delivery.
+//! ReceiveMessage: messages are leased to a client. The answer is a stream: the status, the messages, the time of
+//! delivery.
 //!
-//! A broker gives messages out before anybody knows whether the client is still there. What a poll brings is a [`Delivery`]: unless the
-//! stream is read to its end, it goes back to the broker at once. (A poll that is given up half-way gives its messages back by itself.)
+//! A broker gives messages out before anybody knows whether the client is still there. What a poll brings is a
+//! [`Delivery`]: unless the stream is read to its end, it goes back to the broker at once. (A poll that is given up
+//! half-way gives its messages back by itself.)
 
 mod delivery;
 
@@ -203,7 +205,8 @@ impl Sorter<'_> {
         }
     }
 
-    /// Messages for the client; the others were given out by a broker that compares hashes of tags, or that leaves dead letters to us.
+    /// Messages for the client; the others were given out by a broker that compares hashes of tags, or that leaves dead
+    /// letters to us.
     fn split(&self, messages: Vec<PoppedMessage>) -> (Vec<PoppedMessage>, Rejected) {
         let mut rejected = Rejected::default();
         let mut wanted = Vec::with_capacity(messages.len());

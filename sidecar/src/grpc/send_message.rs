@@ -55,7 +55,8 @@ pub(super) async fn answer(
     }
 }
 
-/// What goes to brokers: all messages as one batch; but messages with a message group one by one, each to the queue of its group.
+/// What goes to brokers: all messages as one batch; but messages with a message group one by one, each to the queue of
+/// its group.
 fn requests(
     room: &Room,
     messages: Vec<Message>,

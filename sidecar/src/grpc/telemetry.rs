@@ -1,5 +1,5 @@
-//! Telemetry: the conversation that lasts as long as the client. The client opens with its settings; the server answers with those that
-//! hold, and may send commands later.
+//! Telemetry: the conversation that lasts as long as the client. The client opens with its settings; the server answers
+//! with those that hold, and may send commands later.
 //!
 //! Each stream has a task of its own and a bounded queue, so no client waits for another.
 
@@ -76,14 +76,15 @@ impl Conversation {
         Ok(command)
     }
 
-    /// The client must hear the truth in the first answer (whether its group is ordered), so it is sent away if the broker cannot be
-    /// asked; but one that was told before keeps what it was told.
+    /// The client must hear the truth in the first answer (whether its group is ordered), so it is sent away if the
+    /// broker cannot be asked; but one that was told before keeps what it was told.
     async fn merged(&self, own: &Settings, group: Option<&str>) -> Result<Settings, Problem> {
         let config = self.room.config.get();
         let Some(name) = group else { return Ok(merge(own, &SubscriptionGroupConfig::default(), &config)) };
         match self.room.messages.group_config(name, first_topic(own)).await {
             Ok(group) => Ok(merge(own, &group, &config)),
-            // The group may come into being later, and a client whose stream ends here may wait for ever: it is told when it receives.
+            // The group may come into being later, and a client whose stream ends here may wait for ever. It is told
+            // when it receives, and at a heartbeat what the group is like.
             Err(BackendError::GroupNotFound(_)) => Ok(merge(own, &SubscriptionGroupConfig::default(), &config)),
             Err(error) => match self.room.sessions.profile(&self.client_id) {
                 Some(before) if error.is_retryable() && before.group.as_deref() == group => {

@@ -153,7 +153,8 @@ fn message_properties(message: &Message, system: &SystemProperties, config: &Con
     Ok(())
 }
 
-/// Properties that users may not set: those the broker reserves, and those the gRPC interface has fields of its own for.
+/// Properties that users may not set: those the broker reserves, and those the gRPC interface has fields of its own
+/// for.
 #[must_use]
 pub(super) fn is_reserved(key: &str) -> bool {
     properties::is_reserved(key) || key == properties::SHARDING_KEY || key == properties::TRACE_CONTEXT
@@ -220,7 +221,8 @@ fn invisible_ms(duration: Option<&prost_types::Duration>, min_ms: i64, config: &
 
 /// How long a receive waits for a message, in milliseconds.
 ///
-/// `asked` is the request's own wish, `deadline` what is left of the call, `request_timeout` the client's time for calls that do not wait.
+/// `asked` is the request's own wish, `deadline` what is left of the call, `request_timeout` the client's time for calls
+/// that do not wait.
 pub(super) fn polling_ms(
     asked: Option<&prost_types::Duration>,
     deadline: Option<Duration>,

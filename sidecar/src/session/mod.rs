@@ -88,8 +88,8 @@ impl Sessions {
         self.inner.registry.lock().profile(client_id)
     }
 
-    /// The settings of the client have changed on the server's side; the client is told if it can be. It never waits: a client that does
-    /// not read its stream learns of it at its next own settings.
+    /// The settings of the client have changed on the server's side; the client is told if it can be. It never waits: a
+    /// client that does not read its stream learns of it at its next own settings.
     pub fn settings_changed(&self, client_id: &str, merged: Arc<Settings>) {
         let mut registry = self.inner.registry.lock();
         if let Some(sender) = registry.remerged(client_id, merged.clone())

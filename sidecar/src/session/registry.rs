@@ -1,8 +1,8 @@
 //! Which clients there are and which of them have left: a plain data structure that is given the time.
 //!
-//! A client is known from its first settings until it says goodbye or is silent for `channelExpiredTimeout`. Between the two it may be
-//! *away*: its telemetry stream is closed and nothing was heard of it for a short grace. An away client keeps its settings, because it may
-//! come back, but what it holds is given to others.
+//! A client is known from its first settings until it says goodbye or is silent for `channelExpiredTimeout`. Between
+//! the two it may be *away*: its telemetry stream is closed and nothing was heard of it for a short grace. An away client
+//! keeps its settings, because it may come back, but what it holds is given to others.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -68,7 +68,8 @@ impl<S> Default for Registry<S> {
 }
 
 impl<S> Registry<S> {
-    /// The client sent settings over the telemetry stream with that number; an older stream of the client no longer counts.
+    /// The client sent settings over the telemetry stream with that number; an older stream of the client no longer
+    /// counts.
     pub(super) fn register(
         &mut self,
         now_ms: i64,

@@ -1,5 +1,5 @@
-//! Two brokers in memory, behind a [`Transport`]: as much of them as the gRPC room needs, with stable handles (D5) and a clock that is
-//! moved by hand. They compare hashes of tags only and bury nothing by themselves, as Apache's do.
+//! Two brokers in memory, behind a [`Transport`]: as much of them as the gRPC room needs, with stable handles (D5) and
+//! a clock that is moved by hand. They compare hashes of tags only and bury nothing by themselves, as Apache's do.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;

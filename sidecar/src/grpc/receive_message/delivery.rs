@@ -14,7 +14,8 @@ use crate::backend::{PopRequest, PoppedMessage};
 use crate::receipts::{ChannelKind, Holder};
 use crate::session::WaitingCall;
 
-/// The right of a client to messages that were leased for it. Dropped before [`Delivery::done`], it gives them back to the broker.
+/// The right of a client to messages that were leased for it. Dropped before [`Delivery::done`], it gives them back to
+/// the broker.
 pub(super) struct Delivery {
     room: Arc<Room>,
     client: String,
@@ -78,8 +79,8 @@ impl Outcome {
 
 /// The answer to a receive: status, messages, time of delivery.
 ///
-/// A client that resets the call, or whose connection breaks, before the end of the stream has not received anything: clients hand
-/// messages to the application only when the call has ended well.
+/// A client that resets the call, or whose connection breaks, before the end of the stream has not received anything:
+/// clients hand messages to the application only when the call has ended well.
 pub struct ReceiveStream {
     room: Arc<Room>,
     began: Instant,
