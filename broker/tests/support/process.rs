@@ -121,7 +121,8 @@ impl Drop for BrokerProcess {
     }
 }
 
-type Waiting = Arc<Mutex<HashMap<i32, oneshot::Sender<Command>>>>;
+/// Who waits for which answer; `None` once the connection ended and no answer can come any more.
+type Waiting = Arc<Mutex<Option<HashMap<i32, oneshot::Sender<Command>>>>>;
 
 /// One connection with any number of requests under way.
 #[derive(Clone)]
@@ -136,7 +137,7 @@ impl Client {
         let stream = TcpStream::connect(address).await.expect("the broker listens");
         stream.set_nodelay(true).expect("a socket");
         let (mut reader, writer) = stream.into_split();
-        let waiting: Waiting = Arc::default();
+        let waiting: Waiting = Arc::new(Mutex::new(Some(HashMap::new())));
         let answers = Arc::clone(&waiting);
         tokio::spawn(async move {
             let mut buffer = BytesMut::new();
@@ -144,13 +145,15 @@ impl Client {
                 while let Some(answer) =
                     remoting::decode(&mut buffer, remoting::DEFAULT_MAX_FRAME).expect("a well-formed answer")
                 {
-                    if let Some(sender) = answers.lock().remove(&answer.opaque) {
+                    let waits = answers.lock().as_mut().and_then(|waiting| waiting.remove(&answer.opaque));
+                    if let Some(sender) = waits {
                         let _ = sender.send(answer);
                     }
                 }
             }
-            // Dropping the senders tells every waiting call that its answer will not come.
-            answers.lock().clear();
+            // Dropping the senders tells every waiting call that its answer will not come; a later call is told at once,
+            // for a write to a connection that the other side has closed may well succeed.
+            *answers.lock() = None;
         });
         Self { writer: Arc::new(tokio::sync::Mutex::new(writer)), waiting, next: Arc::new(AtomicI32::new(1)) }
     }
@@ -159,7 +162,7 @@ impl Client {
     pub async fn call(&self, mut command: Command) -> Option<Command> {
         command.opaque = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = oneshot::channel();
-        self.waiting.lock().insert(command.opaque, sender);
+        self.waiting.lock().as_mut()?.insert(command.opaque, sender);
         let mut frame = BytesMut::new();
         remoting::encode(&command, &mut frame);
         self.writer.lock().await.write_all(&frame).await.ok()?;
