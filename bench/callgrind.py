@@ -22,12 +22,13 @@ LIMIT_S = 120
 RUNS = 3
 
 
-def check(accept, folder=paths.RELEASE):
-    """Counts every path; prints them; returns the exit code."""
-    program = folder / "examples" / "instructions"
+def check(profile, accept):
+    """Counts every path of a build, target/`profile`; prints them; returns the exit code."""
+    program = paths.ROOT / "target" / profile / "examples" / "instructions"
     listed = subprocess.run([program, "list"], check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout.split()
     calls = dict(zip(listed[::2], map(int, listed[1::2])))
-    gates = json.loads(GATES.read_text())["paths"] if GATES.exists() else {}
+    written = json.loads(GATES.read_text()) if GATES.exists() else {}
+    gates = written.get(profile, {}).get("paths", {})
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         counted = dict(zip(calls, pool.map(lambda name: count(program, name) / calls[name], calls)))
     risen = []
@@ -40,7 +41,8 @@ def check(accept, folder=paths.RELEASE):
     gone = sorted(set(gates) - set(counted))
     if accept:
         rustc = subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True).stdout.strip()
-        GATES.write_text(json.dumps({"compiler": rustc, "paths": {k: round(v) for k, v in counted.items()}}, indent=1) + "\n")
+        written[profile] = {"compiler": rustc, "paths": {name: round(instructions) for name, instructions in counted.items()}}
+        GATES.write_text(json.dumps(written, indent=1, sort_keys=True) + "\n")
         return 0
     if risen or gone:
         say(f"over the gate by more than {RISE_MAX:.0%}, or without one: {', '.join(risen) or 'none'}; gone: {', '.join(gone) or 'none'}. "

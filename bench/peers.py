@@ -93,11 +93,18 @@ def apache(flush, pop):
         yield Peer("Apache", a.endpoint, dict(a.pids), a.namesrv)
 
 
-def build(*only_examples):
-    """Builds what is measured, once; of the examples only those named, if any are."""
+def build():
+    """Builds what is measured, once."""
     programs = [word for name in ("waybill-broker", "waybill-sidecar", "waybill") for word in ("-p", name)]
-    examples = [word for name in only_examples or ("store_bench", "instructions") for word in ("--example", name)]
-    commands = [[*programs, "--bins"]] if not only_examples else []
-    for command in [*commands, ["-p", "waybill-broker", *examples]]:
-        subprocess.run(["cargo", "build", "--locked", "--release", *command], cwd=paths.ROOT, check=True, stdin=subprocess.DEVNULL,
-                       stdout=sys.stderr)
+    cargo("--release", *programs, "--bins")
+    cargo("--release", "-p", "waybill-broker", "--example", "store_bench")
+
+
+def build_instructions(profile):
+    """Builds what callgrind counts."""
+    cargo(*["--release"] * (profile == "release"), "-p", "waybill-broker", "--example", "instructions")
+
+
+def cargo(*arguments):
+    """Builds something."""
+    subprocess.run(["cargo", "build", "--locked", *arguments], cwd=paths.ROOT, check=True, stdin=subprocess.DEVNULL, stdout=sys.stderr)
