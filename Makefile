@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows it at work, `make test` proves it. Both install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help setup build release run demo test unit conformance lint fmt docs bench fuzz
+.PHONY: help setup build release run demo test unit conformance lint fmt docs bench
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
