@@ -100,11 +100,12 @@ impl From<StoreError> for BrokerError {
             StoreError::Corrupt { .. } | StoreError::OutOfOrder { .. } | StoreError::Options { .. } => {
                 Self::Internal(error.to_string())
             }
-            StoreError::Failed(_)
-            | StoreError::Closed
-            | StoreError::Locked(_)
-            | StoreError::Io { .. }
-            | StoreError::Index(_) => Self::Unavailable(error.to_string()),
+            StoreError::Locked(_) => {
+                Self::Internal(format!("{error}; stop the other process or choose another directory"))
+            }
+            StoreError::Failed(_) | StoreError::Closed | StoreError::Io { .. } | StoreError::Index(_) => {
+                Self::Unavailable(error.to_string())
+            }
         }
     }
 }

@@ -1,5 +1,7 @@
 //! The broker as a process: read the configuration, start, wait for a signal, drain.
 
+#![forbid(unsafe_code)]
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;

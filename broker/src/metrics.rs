@@ -10,10 +10,12 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
 use crate::Broker;
-use crate::store::Entry;
+use crate::lease::Counts;
+use crate::store::{Entry, Health};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByTopic {
@@ -189,6 +191,32 @@ impl Metrics {
     }
 }
 
+/// What each consumer group has before it, counted at each scrape.
+fn encode_groups(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let counts: Vec<(ByTopicAndGroup, Counts)> = broker
+        .core()
+        .group_counts()
+        .into_iter()
+        .map(|(topic, consumer_group, counts)| (ByTopicAndGroup { topic, consumer_group }, counts))
+        .collect();
+    type Value = fn(&Counts) -> u64;
+    let gauges: [(&str, &str, Value); 3] = [
+        ("rocketmq_consumer_lag_messages", "Messages not done: never delivered, or delivered and open", |c| c.lag),
+        ("rocketmq_consumer_inflight_messages", "Messages that a consumer holds", |c| c.in_flight),
+        ("rocketmq_consumer_ready_messages", "Messages that could be delivered now", |c| {
+            c.lag.saturating_sub(c.in_flight).saturating_sub(c.deferred)
+        }),
+    ];
+    for (name, help, value) in gauges {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (labels, counts) in &counts {
+            let gauge = ConstGauge::new(i64::try_from(value(counts)).unwrap_or(i64::MAX));
+            gauge.encode(family.encode_family(labels)?)?;
+        }
+    }
+    Ok(())
+}
+
 /// The store's own numbers, read at each scrape.
 struct StoreMetrics(Weak<Broker>);
 
@@ -210,6 +238,10 @@ impl Collector for StoreMetrics {
         ] {
             ConstCounter::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Counter)?)?;
         }
-        Ok(())
+        let full = i64::from(broker.core().store().health() == Health::DiskFull);
+        let help = "1 while messages are refused because the disk is full";
+        let metric = encoder.encode_descriptor("waybill_store_disk_full", help, None, MetricType::Gauge)?;
+        ConstGauge::new(full).encode(metric)?;
+        encode_groups(&broker, &mut encoder)
     }
 }

@@ -1,4 +1,5 @@
-//! kill -9 under load, many times: what was answered OK is there, what was acknowledged does not return.
+//! C37: kill -9 under load, many times: what was answered OK is there, what was acknowledged does not return. Segments and the
+//! distance between checkpoints are small, so that crashes meet both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
 #[path = "support/process.rs"]
@@ -14,7 +15,8 @@ use process::{BrokerProcess, Client};
 use support::{Got, Rig};
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
-    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, SubscriptionGroupConfig,
+    AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader, Command, CreateTopicRequestHeader, JsonBody,
+    SubscriptionGroupConfig,
 };
 
 const CYCLES: u32 = 200;
@@ -34,10 +36,14 @@ struct Ledger {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
     let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("broker.yaml");
+    std::fs::write(&config, "mappedFileSizeCommitLog: 1048576\nindexCheckpointBytes: 131072\nmaxMessageSize: 65536\n")
+        .unwrap();
+    let (store, config) = (dir.path().join("store"), ["--config", config.to_str().unwrap()]);
     let ledger = Arc::new(Mutex::new(Ledger::default()));
     let mut slowest = Duration::ZERO;
     for cycle in 0..CYCLES {
-        let broker = BrokerProcess::start(dir.path(), &[]);
+        let broker = BrokerProcess::start(&store, &config);
         slowest = slowest.max(broker.startup);
         let client = Client::connect(broker.address).await;
         if cycle == 0 {
@@ -56,7 +62,7 @@ async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
         let seen = ledger.lock();
         assert!(seen.returned.is_empty(), "acknowledged and delivered again in cycle {cycle}: {:?}", seen.returned);
     }
-    let broker = BrokerProcess::start(dir.path(), &[]);
+    let broker = BrokerProcess::start(&store, &config);
     let client = Client::connect(broker.address).await;
     drain(&client, &ledger).await;
     let seen = ledger.lock();
@@ -107,7 +113,10 @@ async fn send_without_end(client: Client, name: String, ledger: Arc<Mutex<Ledger
 async fn consume_without_end(client: Client, ledger: Arc<Mutex<Ledger>>) {
     while let Some(got) = pop(&client, &ledger).await {
         for (n, got) in got.iter().enumerate() {
-            // Some are left alone, to be delivered again.
+            // Some are left alone, to be delivered again, and some are extended first.
+            if n % 4 == 1 && extend(&client, got).await.is_none() {
+                return;
+            }
             if n % 4 != 3 && ack(&client, got, &ledger).await.is_none() {
                 return;
             }
@@ -158,6 +167,21 @@ async fn ack(client: &Client, got: &Got, ledger: &Mutex<Ledger>) -> Option<()> {
         response::NO_MESSAGE => {}
         code => panic!("{code} {:?}", answer.remark),
     }
+    Some(())
+}
+
+async fn extend(client: &Client, got: &Got) -> Option<()> {
+    let header = ChangeInvisibleTimeRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: got.handle.queue_id,
+        extra_info: got.handle.to_string(),
+        offset: got.handle.offset,
+        invisible_time: INVISIBLE_MS,
+        ..Default::default()
+    };
+    let answer = client.call(Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header)).await?;
+    assert!(matches!(answer.code, response::SUCCESS | response::NO_MESSAGE), "{} {:?}", answer.code, answer.remark);
     Some(())
 }
 

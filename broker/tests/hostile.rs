@@ -287,6 +287,7 @@ async fn a_full_disk_refuses_sends_and_heals_by_itself() {
     assert_eq!(received, stored + 1, "everything answered OK arrives");
 }
 
+/// C37, the clean half of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sigterm_under_load_answers_what_is_in_hand_and_exits_cleanly() {
     let dir = tempfile::tempdir().unwrap();

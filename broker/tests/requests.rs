@@ -15,9 +15,9 @@ use waybill_protocol::remoting::{
     BatchChangeInvisibleTimeRequestHeader, BitSet, Command, ConsumerData, ConsumerList,
     ConsumerSendMsgBackRequestHeader, EntryCodes, GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader,
     GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody,
-    OffsetResponseHeader, PopMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader,
-    SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData,
-    UpdateConsumerOffsetRequestHeader,
+    NotificationRequestHeader, NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+    SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
 };
 
 async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
@@ -397,6 +397,14 @@ async fn unknown_codes_missing_fields_and_absurd_numbers_get_an_answer() {
     ] {
         assert_eq!(rig.pop_raw(bad.clone()).await.code, response::INVALID_PARAMETER, "{bad:?}");
     }
+    for absurd in ["abc", "2147483648", ""] {
+        let mut command = Command::request(request::POP_MESSAGE).with_header(&good);
+        command.ext.set("queueId", absurd);
+        command.opaque = 78;
+        let answer = rig.call(command).await;
+        assert_eq!((answer.code, answer.opaque), (response::INVALID_PARAMETER, 78), "C29: queueId {absurd:?}");
+        assert!(answer.remark.unwrap().contains("queueId"));
+    }
     let late = PopMessageRequestHeader { born_time: support::START_MS - 10_000, poll_time: 1_000, ..good.clone() };
     assert_eq!(rig.pop_raw(late).await.code, response::POLLING_TIMEOUT);
     let bad_filter = PopMessageRequestHeader { exp_type: Some("TAG".into()), exp: Some("||".into()), ..good };
@@ -411,4 +419,60 @@ async fn pop_codes_cut_to_sixteen_bits_are_understood() {
     rig.send("t", "m").await;
     let command = Command::request(3442).with_header(&rig.pop_command("g", "t", 1, 10_000));
     assert_eq!(rig.got(&rig.call(command).await)[0].id(), "m");
+}
+
+/// C34, over remoting: what the broker cannot keep for later is refused, not delivered at once.
+#[tokio::test]
+async fn a_delay_given_as_a_property_is_refused_and_nothing_is_stored() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    for (name, value) in [("TIMER_DELIVER_MS", "1900000000000"), ("TIMER_DELAY_SEC", "5"), ("DELAY", "3")] {
+        let mut command = Rig::send_command("t", "m", None, "x");
+        command.ext.set("i", format!("UNIQ_KEY\u{1}m\u{2}{name}\u{1}{value}\u{2}"));
+        let answer = rig.call(command).await;
+        assert_eq!(answer.code, response::REQUEST_CODE_NOT_SUPPORTED, "{name}");
+        assert!(answer.remark.unwrap().contains(name));
+    }
+    assert!(rig.drain_ids("g", "t").await.is_empty());
+}
+
+#[tokio::test]
+async fn a_notification_tells_of_messages_without_taking_them() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let notification = |topic: &str| {
+        let header = NotificationRequestHeader {
+            consumer_group: "g".into(),
+            topic: topic.into(),
+            queue_id: -1,
+            poll_time: 0,
+            ..Default::default()
+        };
+        Command::request(request::NOTIFICATION).with_header(&header)
+    };
+    let has = |answer: Command| answer.header::<NotificationResponseHeader>().unwrap().has_msg;
+    assert!(!has(rig.ok(notification("t")).await));
+    rig.send("t", "m").await;
+    assert!(has(rig.ok(notification("t")).await));
+    assert_eq!(rig.pop("g", "t", 1, 60_000).await.len(), 1, "it was not taken");
+    assert!(!has(rig.ok(notification("t")).await), "nor is one that is leased told of");
+    assert_eq!(rig.call(notification("absent")).await.code, response::TOPIC_NOT_EXIST);
+}
+
+#[tokio::test]
+async fn the_metrics_say_what_each_group_has_before_it() {
+    let (rig, got) = with_messages(5).await;
+    rig.ack("g", "t", &got[0].handle).await;
+    rig.change("g", "t", &got[1].handle, 0).await.unwrap();
+    rig.send("t", "one-more").await;
+    let registry = rig.broker.metrics().registry();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry.lock()).unwrap();
+    for (name, value) in [("lag", 5), ("inflight", 3), ("ready", 2)] {
+        let line = format!("rocketmq_consumer_{name}_messages{{topic=\"t\",consumer_group=\"g\"}} {value}");
+        assert!(text.contains(&line), "{line} is missing in\n{text}");
+    }
+    assert!(text.contains("waybill_store_disk_full 0"));
 }
