@@ -4,6 +4,11 @@ use std::fmt;
 /// costing quadratic time.
 pub const MAX_EXT_FIELDS: usize = 256;
 
+/// Room for the names and values of most headers, in bytes.
+const USUAL_TEXT: usize = 256;
+/// The number of fields of most headers, at most.
+const USUAL_FIELDS: usize = 16;
+
 /// The named string fields of a command (`extFields`). A name occurs once; the last [`set`](Self::set) wins; the order of
 /// first insertion is kept, so that what was read is written back in the same order.
 ///
@@ -30,7 +35,7 @@ impl ExtFields {
 
     /// Room for names and values of `bytes` in total, to avoid growing.
     pub fn with_capacity(bytes: usize) -> Self {
-        Self { text: String::with_capacity(bytes), spans: Vec::with_capacity(16) }
+        Self { text: String::with_capacity(bytes), spans: Vec::with_capacity(USUAL_FIELDS) }
     }
 
     /// The value of a field. Names are compared exactly.
@@ -40,6 +45,9 @@ impl ExtFields {
 
     /// Sets a field, replacing an earlier value of the same name.
     pub fn set(&mut self, name: &str, value: impl AsRef<str>) {
+        if self.spans.capacity() == 0 {
+            *self = Self::with_capacity(USUAL_TEXT);
+        }
         let start = self.text.len();
         self.text.push_str(name);
         self.text.push_str(value.as_ref());
@@ -90,9 +98,13 @@ impl ExtFields {
 
     fn position(&self, name: &str) -> Option<usize> {
         let (text, name) = (self.text.as_bytes(), name.as_bytes());
-        self.spans
-            .iter()
-            .position(|s| s.name_len == name.len() && text.get(s.start..s.start + s.name_len) == Some(name))
+        self.spans.iter().position(|s| {
+            // Length and first byte tell nearly all apart without a call to compare memory.
+            s.name_len == name.len()
+                && (name.is_empty()
+                    || text.get(s.start) == name.first()
+                        && (name.len() == 1 || text.get(s.start..s.start + s.name_len) == Some(name)))
+        })
     }
 
     fn pair(&self, at: usize) -> Option<(&str, &str)> {

@@ -79,8 +79,10 @@ fn escape(byte: u8, out: &mut BytesMut) {
 
 /// Reads the header; the body is left empty. Unknown keys are skipped, missing numbers are 0.
 pub(super) fn decode(head: &[u8]) -> Result<Command, FrameError> {
+    // Once for all: the reader then need not check each string.
+    let text = std::str::from_utf8(head).map_err(|_| FrameError::Json("not UTF-8".to_owned()))?;
     let mut too_many = false;
-    let mut reader = serde_json::Deserializer::from_slice(head);
+    let mut reader = serde_json::Deserializer::from_str(text);
     let read = HeadSeed { capacity: head.len(), too_many: &mut too_many }.deserialize(&mut reader);
     match read.and_then(|command| reader.end().map(|()| command)) {
         Ok(command) => Ok(command),
