@@ -25,7 +25,7 @@ test: ## Lint, every test, the published clients, the demonstration
 unit: setup ## The Rust tests only
 	@scripts/test build rust
 
-conformance: setup ## The published clients against a standalone Waybill
+conformance: setup ## The published clients against Waybill
 	@scripts/test build conformance
 
 lint: setup ## Format, clippy, licences, docs, and what no tool checks
