@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::error;
 use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
 use waybill_ops::admin::Admin;
-use waybill_ops::config::Live;
+use waybill_ops::config::{Live, Validate};
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
 
@@ -103,6 +103,7 @@ fn read_config(args: Args) -> Result<BrokerConfig, String> {
         Some("async") => config.flush_disk_type = FlushDiskType::Async,
         _ => {}
     }
+    config.validate().map_err(|invalid| format!("{} {}", invalid.key, invalid.reason))?;
     Ok(config)
 }
 

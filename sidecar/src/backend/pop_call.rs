@@ -19,6 +19,10 @@ const FROM_NEWEST: i32 = 1;
 /// The broker fills in its own time, so that no clock but its own decides whether the request came too late.
 const BORN_NOW: i64 = 0;
 
+/// How long an answer that comes too late for the client is still waited for: a broker that stood still for a while gives
+/// messages out afterwards, and they must not stay hidden for their whole lease.
+const LATE_ANSWER: Duration = Duration::from_secs(120);
+
 type Answer = Result<PopResult, BackendError>;
 
 /// Waits for what a spawned pop brings. If nobody waits any longer, what it brings is given back.
@@ -32,7 +36,7 @@ impl MessageService {
     /// Takes messages, waiting for them up to the request's `poll_ms`.
     ///
     /// May be dropped at any time: messages that the broker gives out afterwards are given back at once and do not
-    /// count as delivered.
+    /// count as delivered. So are those of an answer that comes too late.
     ///
     /// # Errors
     /// `TopicNotFound`, `GroupNotFound`, `NoPermission` (nothing to read from, or the group may not), `IllegalFilter`,
@@ -41,14 +45,15 @@ impl MessageService {
         let request = Arc::new(request);
         let (sender, answer) = oneshot::channel();
         let waiting = Waiting { answer, service: self.clone(), request: Arc::clone(&request) };
-        let service = self.clone();
+        let (service, asked) = (self.clone(), Arc::clone(&request));
         tokio::spawn(async move {
-            let answer = service.pop_from_some_broker(&request).await;
+            let answer = service.pop_from_some_broker(&asked).await;
             if let Err(unwanted) = sender.send(answer) {
-                service.give_back(&request, unwanted).await;
+                service.give_back(&asked, unwanted).await;
             }
         });
-        waiting.receive().await
+        let patience = self.poll_timeout(request.poll_ms);
+        tokio::time::timeout(patience, waiting.receive()).await.unwrap_or(Err(BackendError::Timeout))
     }
 
     /// The broker that was asked for, or the next one; another one if it cannot be reached.
@@ -88,7 +93,7 @@ impl MessageService {
             client_id: Some(request.client_id.clone()),
         };
         let command = Command::request(request::POP_MESSAGE).with_header(&header);
-        let timeout = self.poll_timeout(request.poll_ms);
+        let timeout = self.poll_timeout(request.poll_ms).saturating_add(LATE_ANSWER);
         let answer = self.ask(broker, &request.topic, command, timeout).await?;
         let error = from_response(&answer, Subject { topic: &request.topic, group: &request.group, by_handle: false });
         Ok(read_answer(answer, broker, &request.topic, &self.inner.metrics).unwrap_or(Err(error)))

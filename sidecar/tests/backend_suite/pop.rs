@@ -250,45 +250,75 @@ async fn the_wait_for_an_answer_is_the_poll_and_a_margin() {
     assert_eq!(setup.service.pop(short).await.err(), Some(BackendError::Timeout));
 }
 
-#[tokio::test]
-async fn messages_for_a_client_that_has_gone_are_given_back() {
-    let (asked, go, returned) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
-    let (said, wait, back) = (Arc::clone(&asked), Arc::clone(&go), Arc::clone(&returned));
-    let transport = Scripted::waiting(move |_, command| {
-        let (said, wait, back) = (Arc::clone(&said), Arc::clone(&wait), Arc::clone(&back));
-        async move {
-            match command.code {
-                request::GET_ROUTEINFO_BY_TOPIC => route(&["a"], 1),
-                request::POP_MESSAGE => {
-                    said.notify_one();
-                    wait.notified().await;
-                    let messages = [stored("T", 0, 5, ""), stored("T", 0, 6, "")];
-                    Ok(popped(&messages, &[("startOffsetInfo", "0 0 5"), ("msgOffsetInfo", "0 0 5,6")]))
-                }
-                _ => {
-                    back.add_permits(1);
-                    refuse(response::NO_MESSAGE, "")
+/// A broker that answers a pop only when it is told to, with two messages.
+struct SlowBroker {
+    transport: Arc<Scripted>,
+    asked: Arc<Notify>,
+    go: Arc<Notify>,
+    returned: Arc<Semaphore>,
+}
+
+impl SlowBroker {
+    fn new() -> Self {
+        let (asked, go, returned) = (Arc::new(Notify::new()), Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+        let (said, wait, back) = (Arc::clone(&asked), Arc::clone(&go), Arc::clone(&returned));
+        let transport = Scripted::waiting(move |_, command| {
+            let (said, wait, back) = (Arc::clone(&said), Arc::clone(&wait), Arc::clone(&back));
+            async move {
+                match command.code {
+                    request::GET_ROUTEINFO_BY_TOPIC => route(&["a"], 1),
+                    request::POP_MESSAGE => {
+                        said.notify_one();
+                        wait.notified().await;
+                        let messages = [stored("T", 0, 5, ""), stored("T", 0, 6, "")];
+                        Ok(popped(&messages, &[("startOffsetInfo", "0 0 5"), ("msgOffsetInfo", "0 0 5,6")]))
+                    }
+                    _ => {
+                        back.add_permits(1);
+                        refuse(response::NO_MESSAGE, "")
+                    }
                 }
             }
-        }
-        .boxed()
-    });
-    let setup = service(transport.clone(), |_| {});
+            .boxed()
+        });
+        Self { transport, asked, go, returned }
+    }
+
+    /// Lets the pop be answered; both messages must come back, visible at once and not counted.
+    async fn answer_and_get_both_back(&self) {
+        self.go.notify_one();
+        let _both = soon(self.returned.acquire_many(2)).await.expect("open");
+        let changes = self.transport.asked(request::CHANGE_MESSAGE_INVISIBLETIME);
+        let said: Vec<_> = changes
+            .iter()
+            .map(|(_, change)| {
+                ["offset", "invisibleTime", "suspend"].map(|name| change.ext.get(name).unwrap_or_default().to_owned())
+            })
+            .collect();
+        assert_eq!(said, [["5", "0", "true"], ["6", "0", "true"]]);
+    }
+}
+
+#[tokio::test]
+async fn messages_for_a_client_that_has_gone_are_given_back() {
+    let broker = SlowBroker::new();
+    let setup = service(broker.transport.clone(), |_| {});
     {
         let pop = setup.service.pop(pop_request());
         tokio::select! {
             _ = pop => panic!("nothing is there yet"),
-            () = asked.notified() => {}
+            () = broker.asked.notified() => {}
         }
     }
-    go.notify_one();
-    let _both = soon(returned.acquire_many(2)).await.expect("open");
-    let changes = transport.asked(request::CHANGE_MESSAGE_INVISIBLETIME);
-    let said: Vec<_> = changes
-        .iter()
-        .map(|(_, change)| {
-            ["offset", "invisibleTime", "suspend"].map(|name| change.ext.get(name).unwrap_or_default().to_owned())
-        })
-        .collect();
-    assert_eq!(said, [["5", "0", "true"], ["6", "0", "true"]]);
+    broker.answer_and_get_both_back().await;
+}
+
+/// A broker that stood still: the client was told that it is late, and its messages must not stay hidden for their whole lease.
+#[tokio::test(start_paused = true)]
+async fn messages_of_an_answer_that_comes_too_late_are_given_back() {
+    let broker = SlowBroker::new();
+    let setup = service(broker.transport.clone(), |_| {});
+    let late = setup.service.pop(pop_request()).await;
+    assert!(matches!(late, Err(BackendError::Timeout)), "{late:?}");
+    broker.answer_and_get_both_back().await;
 }
