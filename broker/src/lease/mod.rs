@@ -3,11 +3,11 @@
 //! A pure ledger: it is given the time and an event and answers with an outcome and with the [`Change`]s to write, in one batch. It
 //! does no I/O and keeps no clock.
 //!
-//! - [`types`]: the words of this room
-//! - [`ledger`]: acknowledge, change the invisible duration, reset, count
-//! - [`pop`]: give out
-//! - [`queue`]: the open leases of one queue, by offset and by deadline
-//! - [`order`]: which message groups may be given out, for ordered consumption
+//! - `types`: the words of this room
+//! - `ledger`: acknowledge, change the invisible duration, reset, count
+//! - `pop`: give out
+//! - `queue`: the open leases of one queue, by offset and by deadline
+//! - `order`: which message groups may be given out, for ordered consumption
 //! - [`schema`]: how rows look in the store
 //!
 //! # Rules
