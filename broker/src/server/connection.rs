@@ -173,6 +173,13 @@ async fn write_answers(mut writer: OwnedWriteHalf, mut to_write: mpsc::Receiver<
     let mut batch = Vec::with_capacity(WRITE_BATCH);
     let mut buffer = BytesMut::new();
     while to_write.recv_many(&mut batch, WRITE_BATCH).await > 0 {
+        // Answers come in groups, as their batches are committed: those that are about to come go out with the same call.
+        tokio::task::yield_now().await;
+        while batch.len() < WRITE_BATCH
+            && let Ok(more) = to_write.try_recv()
+        {
+            batch.push(more);
+        }
         for outgoing in &batch {
             remoting::encode(&outgoing.command, &mut buffer);
         }

@@ -4,7 +4,7 @@ use std::{
     io,
     net::SocketAddr,
     pin::Pin,
-    task::{Context, Poll},
+    task::{Context, Poll, ready},
 };
 
 use tokio::{
@@ -14,7 +14,7 @@ use tokio::{
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-use super::accept::Place;
+use super::{accept::Place, gather::Gather};
 
 /// What every HTTP/2 client sends first.
 pub(super) const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -31,6 +31,7 @@ pub struct ClientIo {
     preface_left: usize,
     local: Option<SocketAddr>,
     peer: SocketAddr,
+    gather: Gather,
     /// The connection's place among the permitted number, free again when this is dropped; it also says when to end it.
     place: Place,
 }
@@ -39,13 +40,17 @@ impl ClientIo {
     pub(super) async fn plain(mut socket: TcpStream, peer: SocketAddr, place: Place) -> io::Result<Self> {
         read_preface(&mut socket).await?;
         let local = socket.local_addr().ok();
-        Ok(Self { socket: Socket::Plain(socket), preface_left: PREFACE.len(), local, peer, place })
+        Ok(Self::new(Socket::Plain(socket), local, peer, place))
     }
 
     pub(super) async fn tls(mut socket: TlsStream<TcpStream>, peer: SocketAddr, place: Place) -> io::Result<Self> {
         read_preface(&mut socket).await?;
         let local = socket.get_ref().0.local_addr().ok();
-        Ok(Self { socket: Socket::Tls(Box::new(socket)), preface_left: PREFACE.len(), local, peer, place })
+        Ok(Self::new(Socket::Tls(Box::new(socket)), local, peer, place))
+    }
+
+    fn new(socket: Socket, local: Option<SocketAddr>, peer: SocketAddr, place: Place) -> Self {
+        Self { socket, preface_left: PREFACE.len(), local, peer, gather: Gather::default(), place }
     }
 
     fn write_half(self: Pin<&mut Self>) -> Pin<&mut (dyn AsyncWrite + Send + Unpin)> {
@@ -87,15 +92,17 @@ impl AsyncRead for ClientIo {
 }
 
 impl AsyncWrite for ClientIo {
-    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.gather.poll(context));
         self.write_half().poll_write(context, bytes)
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.gather.poll(context));
         self.write_half().poll_write_vectored(context, bytes)
     }
 
@@ -106,8 +113,10 @@ impl AsyncWrite for ClientIo {
         }
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.write_half().poll_flush(context)
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        ready!(self.as_mut().write_half().poll_flush(context))?;
+        self.gather.flushed();
+        Poll::Ready(Ok(()))
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

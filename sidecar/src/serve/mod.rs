@@ -5,6 +5,7 @@
 
 mod accept;
 mod certificate;
+mod gather;
 mod io;
 mod tls;
 

@@ -6,7 +6,11 @@ use bytes::{BufMut, Bytes, BytesMut};
 use futures::future::join_all;
 use parking_lot::Mutex;
 use tokio::{net::TcpListener, sync::Notify, time::timeout};
-use waybill_protocol::remoting::{Command, codes::response, encode};
+use waybill_protocol::remoting::{
+    Command, Language, SerializeType,
+    codes::{request, response},
+    encode,
+};
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
 
 use crate::LONG;
@@ -65,6 +69,28 @@ async fn answers_find_their_requests_in_any_order() {
         assert_eq!(answered, Ok(sent));
     }
     assert_eq!(broker.connections(), 1, "all over one connection");
+}
+
+/// How the headers of three requests were written, to a broker that says what it is written in.
+async fn headers_to_a_broker_in(language: Language) -> Vec<(i32, SerializeType)> {
+    let broker = FakeBroker::start(move |command, reply: &Reply| {
+        let answer = Command { language, ..Command::response(response::SUCCESS, "").reply_to(&command) };
+        reply.send(Out::Frame(answer)).expect("open");
+    })
+    .await;
+    let transport = transport();
+    for _ in 0..3 {
+        transport.call(&broker.address, Command::request(request::POP_MESSAGE), LONG).await.expect("an answer");
+    }
+    broker.seen().iter().map(|command| (command.code, command.serialize)).collect()
+}
+
+#[tokio::test]
+async fn a_waybill_gets_binary_headers_once_it_is_known_to_be_one() {
+    let pop = |serialize| (request::POP_MESSAGE, serialize);
+    let (json, binary) = (pop(SerializeType::Json), pop(SerializeType::RocketMq));
+    assert_eq!(headers_to_a_broker_in(Language::Rust).await, [json, binary, binary]);
+    assert_eq!(headers_to_a_broker_in(Language::Java).await, [json; 3], "Apache's would not know the cut code");
 }
 
 #[tokio::test]

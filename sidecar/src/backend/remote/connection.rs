@@ -19,7 +19,7 @@ use tokio::{
     sync::{mpsc, oneshot},
 };
 use tokio_util::sync::CancellationToken;
-use waybill_protocol::remoting::{self, Command, codes::response};
+use waybill_protocol::remoting::{self, Command, Language, SerializeType, codes::response};
 
 use super::RemoteOptions;
 use crate::backend::transport::TransportError;
@@ -56,6 +56,8 @@ struct Shared {
     next_opaque: AtomicI32,
     /// The broker said that it is going away: answers still come, nothing new is asked.
     retired: AtomicBool,
+    /// The broker is a Waybill, as its answers say, and reads the codes that a binary header cuts. Apache's do not.
+    binary: AtomicBool,
     closed: CancellationToken,
 }
 
@@ -83,6 +85,7 @@ impl Connection {
             max_in_flight: options.max_in_flight,
             next_opaque: AtomicI32::new(1),
             retired: AtomicBool::new(false),
+            binary: AtomicBool::new(false),
             closed: CancellationToken::new(),
         });
         let (read, write) = stream.into_split();
@@ -100,6 +103,9 @@ impl Connection {
     /// Sends a request whose answer will be waited for.
     pub(super) async fn send(&self, mut request: Command) -> Result<InFlight, NotSent> {
         request.opaque = self.shared.next_opaque.fetch_add(1, Ordering::Relaxed);
+        if self.shared.binary.load(Ordering::Relaxed) {
+            request.serialize = SerializeType::RocketMq;
+        }
         let (sender, answer) = oneshot::channel();
         {
             let mut waiting = self.shared.waiting.lock();
@@ -165,6 +171,13 @@ async fn write_loop(mut socket: OwnedWriteHalf, mut inbox: mpsc::Receiver<Comman
         };
         if count == 0 {
             break;
+        }
+        // Requests come in groups, as clients' packets are read: those that are about to come go out with the same call.
+        tokio::task::yield_now().await;
+        while taken.len() < TAKE
+            && let Ok(more) = inbox.try_recv()
+        {
+            taken.push(more);
         }
         let written = tokio::select! {
             written = write_all(&mut socket, &mut buffer, taken.drain(..)) => written,
@@ -246,6 +259,9 @@ fn receive(command: Command, outbox: &mpsc::WeakSender<Command>, shared: &Shared
     if command.is_response() {
         if command.code == response::GO_AWAY {
             shared.retired.store(true, Ordering::Relaxed);
+        }
+        if command.language == Language::Rust {
+            shared.binary.store(true, Ordering::Relaxed);
         }
         let waiting = shared.waiting.lock().answers.remove(&command.opaque);
         match waiting {
