@@ -14,8 +14,8 @@ stood here.
 
 Waybill's broker and sidecar and Apache RocketMQ 5.5.0's name server, broker and cluster-mode proxy run side by side on loopback.
 The same load generator, `waybill bench`, over gRPC and on the same cores, with the same payloads and the same flush mode, measures
-one after the other in every round: A B A B …, after a round that is thrown away. Servers and load generator have the same priority,
-and go before what else runs on the machine. Server CPU is that of all processes of a server, from `/proc/<pid>/stat`.
+one after the other in every round: A B A B …, after a round that is thrown away. Each server process
+and the load generator have a session of their own, all with the same precedence over what else runs on the machine. Server CPU is that of all processes of a server, from `/proc/<pid>/stat`.
 A cell is the median of the rounds and, in parentheses, the lowest and the highest. A ratio is Waybill's value divided by the other's
 in the same round. The median is held against the bar.
 """

@@ -11,6 +11,7 @@ import tempfile
 import time
 
 import paths
+import usage
 
 os.environ["WAYBILL_BIN_DIR"] = str(paths.RELEASE)
 import remoting  # noqa: E402
@@ -39,12 +40,23 @@ class Peer:
             time.sleep(0.1)
 
 
+class Server(servers.Server):
+    """A server in a session of its own."""
+
+    def __init__(self, name, arguments, folder):
+        self.name, self.log = name, pathlib.Path(folder) / f"{name}.log"
+        with open(self.log, "wb") as log:
+            self.process = subprocess.Popen([servers.BIN / name, *map(str, arguments)], stdin=subprocess.DEVNULL,
+                                            stdout=subprocess.PIPE, stderr=log, text=True, start_new_session=True)
+        usage.go_first(self.process.pid)
+
+
 @dataclasses.dataclass
 class Pair:
     """A broker and a sidecar that were started and may not be ready yet."""
 
-    broker: servers.Server
-    sidecar: servers.Server
+    broker: Server
+    sidecar: Server
     remoting_at: str
     endpoint: str
     admins: tuple
@@ -63,10 +75,10 @@ def start_pair(folder, flush, auto_create=False):
     remoting_at, broker_admin, endpoint, sidecar_admin = (f"127.0.0.1:{port}" for port in servers.free_ports(4))
     config = pathlib.Path(folder) / "broker.json"
     config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create}))
-    broker = servers.Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", remoting_at,
+    broker = Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", remoting_at,
                                                "--admin-listen", broker_admin, "--host", "127.0.0.1", "--flush", flush], folder)
     with servers.stopping(broker):
-        sidecar = servers.Server("waybill-sidecar", ["--namesrv-addr", remoting_at, "--listen", endpoint,
+        sidecar = Server("waybill-sidecar", ["--namesrv-addr", remoting_at, "--listen", endpoint,
                                                      "--admin-listen", sidecar_admin], folder)
         with servers.stopping(sidecar):
             yield Pair(broker, sidecar, remoting_at, endpoint, (broker_admin, sidecar_admin))
@@ -90,6 +102,8 @@ def standalone(flush):
 def apache(flush, pop):
     """Apache RocketMQ 5.5.0: name server, broker, cluster-mode proxy."""
     with Apache(flush=flush, pop=pop) as a:
+        for pid in a.pids.values():
+            usage.go_first(pid)
         yield Peer("Apache", a.endpoint, dict(a.pids), a.namesrv)
 
 
