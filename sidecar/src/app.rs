@@ -173,7 +173,7 @@ impl App {
         background.spawn(follow_policy(Arc::clone(&config), receipts.clone(), rest_stop.clone()));
         background.spawn(self.tls.watch(millis(started_with.tls_cert_watch_interval_ms), rest_stop.clone()));
         background.spawn(self.sessions.run(rest_stop.clone()));
-        background.spawn(readiness.clone().find_brokers(self.messages, Arc::clone(&config), rest_stop.clone()));
+        background.spawn(readiness.clone().find_brokers(self.messages, rest_stop.clone()));
         if let Some(listener) = listeners.admin {
             let admin = admin(self.registry, readiness.clone(), started_with, Arc::clone(&config));
             background.spawn(admin.serve(listener, rest_stop.clone()));
@@ -193,7 +193,11 @@ impl App {
             let _ = timeout(CUT_TIME, server).await;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let report = receipts.drain(DrainPolicy::LeaveToLease, left).await;
+        let policy = match config.get().release_messages_on_shutdown {
+            true => DrainPolicy::Release,
+            false => DrainPolicy::LeaveToLease,
+        };
+        let report = receipts.drain(policy, left).await;
         tracing::info!(calls_finished = finished, ?report, "drained");
         rest_stop.cancel();
         while background.join_next().await.is_some() {}

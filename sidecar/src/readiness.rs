@@ -10,12 +10,8 @@ use std::{
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use waybill_ops::config::Live;
 
-use crate::{
-    backend::{BackendError, MessageService},
-    config::Config,
-};
+use crate::backend::MessageService;
 
 /// How often brokers are looked for until there is one.
 const TRY_EVERY: Duration = Duration::from_secs(1);
@@ -48,18 +44,10 @@ impl Readiness {
         self.state.store(DRAINING, Ordering::Relaxed);
     }
 
-    /// Asks for the route of the cluster until somebody answers, whatever the answer.
-    pub(crate) async fn find_brokers(
-        self,
-        messages: MessageService,
-        config: Arc<Live<Config>>,
-        stop: CancellationToken,
-    ) {
-        loop {
-            match messages.route(&config.get().cluster_name).await {
-                Ok(_) | Err(BackendError::TopicNotFound(_)) => break,
-                Err(error) => tracing::debug!(%error, "nobody of namesrvAddr answers yet"),
-            }
+    /// Asks until somebody answers, whatever the answer.
+    pub(crate) async fn find_brokers(self, messages: MessageService, stop: CancellationToken) {
+        while let Err(error) = messages.reach().await {
+            tracing::debug!(%error, "nobody of namesrvAddr answers yet");
             tokio::select! {
                 () = stop.cancelled() => return,
                 () = sleep(TRY_EVERY) => {}

@@ -77,6 +77,17 @@ impl MessageService {
         join_all(beats).await
     }
 
+    /// Whether any name server or broker of `namesrvAddr` answers.
+    ///
+    /// # Errors
+    /// Why the last one does not.
+    pub(crate) async fn reach(&self) -> Result<(), BackendError> {
+        match self.inner.routes.cluster().await {
+            Err(error @ (BackendError::Unavailable(_) | BackendError::Timeout | BackendError::Busy(_))) => Err(error),
+            _answered => Ok(()),
+        }
+    }
+
     async fn look_up_topic(&self, topic: &str) -> Result<TopicConfig, BackendError> {
         let route = self.route(topic).await?;
         let header = GetTopicConfigRequestHeader { topic: topic.to_owned(), lo: Some(true) };
@@ -87,24 +98,17 @@ impl MessageService {
     }
 
     async fn look_up_group(&self, group: &str, topic: Option<&str>) -> Result<SubscriptionGroupConfig, BackendError> {
-        let cluster = self.inner.config.get().cluster_name.clone();
         let by_topic = match topic {
             Some(topic) => self.route(topic).await.ok(),
             None => None,
         };
-        let brokers = match (by_topic, topic) {
-            (Some(route), _) => route.broker_names(),
-            (None, _) => match self.route(&cluster).await {
-                Ok(route) => route.broker_names(),
-                Err(error) => match self.inner.routes.known_brokers() {
-                    known if known.is_empty() => return Err(error),
-                    known => known,
-                },
-            },
+        let brokers = match by_topic {
+            Some(route) => route.broker_names(),
+            None => self.inner.routes.cluster().await?.names(&self.inner.config.get().cluster_name),
         };
         let header = GetSubscriptionGroupConfigRequestHeader { group: group.to_owned() };
         let request = Command::request(request::GET_SUBSCRIPTIONGROUP_CONFIG).with_header(&header);
-        let subject = Subject { topic: topic.unwrap_or(&cluster), group, by_handle: false };
+        let subject = Subject { topic: topic.unwrap_or_default(), group, by_handle: false };
         self.first_answer(brokers.iter().map(String::as_str), subject.topic, &request, subject).await
     }
 
@@ -128,6 +132,6 @@ impl MessageService {
                 Err(unanswered) => failure = Some(unanswered.error),
             }
         }
-        Err(failure.or(refusal).unwrap_or_else(|| BackendError::Unavailable(format!("no broker for {topic}"))))
+        Err(failure.or(refusal).unwrap_or_else(|| BackendError::Unavailable("there is no broker".to_owned())))
     }
 }

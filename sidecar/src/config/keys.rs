@@ -100,6 +100,9 @@ keys! {
     grpc_client_idle_time_ms: i64 = "grpcClientIdleTimeMills", 120 * SECOND, Allowed::Number(5 * SECOND, DAY), "ms", Restart;
     /// How long calls in progress may take to finish after SIGTERM.
     grpc_shutdown_time_seconds: i64 = "grpcShutdownTimeSeconds", 10, Allowed::Number(0, 3_600), "s", Dynamic;
+    /// Return the messages that clients hold when the sidecar stops, for clients that stop together with it. Otherwise they
+    /// stay with the clients until their invisible duration ends, to be acknowledged through another sidecar.
+    release_messages_on_shutdown: bool = "releaseMessagesOnShutdown", false, Allowed::Bool, "", Dynamic;
     /// Answer routes with the port the client used instead of `grpcServerPort`.
     use_endpoint_port_from_request: bool = "useEndpointPortFromRequest", false, Allowed::Bool, "", Dynamic;
     /// How long a client may take to answer a command that was sent to it over its telemetry stream.

@@ -69,20 +69,20 @@ impl<V: Send + Sync + 'static> Cache<V> {
                     Some((State::Fresh, found)) => return found,
                     Some((State::Stale, found)) => {
                         if slot.loading.is_none() {
-                            slot.loading = Some(self.start(key, load()));
+                            slot.loading = Some(self.start(key, ages, load()));
                         }
                         return found;
                     }
                     _ => match &slot.loading {
                         Some(loading) => loading.clone(),
-                        None => slot.loading.insert(self.start(key, load())).clone(),
+                        None => slot.loading.insert(self.start(key, ages, load())).clone(),
                     },
                 }
             } else {
                 if slots.len() >= self.max {
                     make_room(&mut slots, now, ages, self.max);
                 }
-                let loading = self.start(key, load());
+                let loading = self.start(key, ages, load());
                 slots.insert(key.to_owned(), Slot { known: None, loading: Some(loading.clone()) });
                 loading
             }
@@ -98,14 +98,14 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// The look-up goes on if those who wait for it go away.
-    fn start<F>(&self, key: &str, load: F) -> SharedFuture<BoxFuture<'static, Found<V>>>
+    fn start<F>(&self, key: &str, ages: Ages, load: F) -> SharedFuture<BoxFuture<'static, Found<V>>>
     where
         F: Future<Output = Result<V, BackendError>> + Send + 'static,
     {
         let (cache, key) = (self.clone(), key.to_owned());
         let task = tokio::spawn(async move {
             let found = load.await.map(Arc::new);
-            cache.finish(&key, found)
+            cache.finish(&key, ages, found)
         });
         async move { task.await.unwrap_or_else(|failed| Err(BackendError::Unavailable(failed.to_string()))) }
             .boxed()
@@ -113,7 +113,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Keeps what was found and returns what is to be used.
-    fn finish(&self, key: &str, found: Found<V>) -> Found<V> {
+    fn finish(&self, key: &str, ages: Ages, found: Found<V>) -> Found<V> {
         let mut slots = self.slots.lock();
         let Some(slot) = slots.get_mut(key) else { return found };
         slot.loading = None;
@@ -124,7 +124,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
                 found
             }
             Err(_) => match &mut slot.known {
-                Some(known) if known.found.is_ok() => {
+                Some(known) if known.found.is_ok() && known.state(now, ages) != State::Expired => {
                     known.retry_at = now + RETRY;
                     known.suspect = false;
                     known.found.clone()
@@ -271,6 +271,18 @@ mod tests {
         assert_eq!(source.get(&cache, gone()).await, Ok(1));
         settle().await;
         assert!(source.get(&cache, Ok(())).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_value_that_expired_is_not_used_even_if_nothing_better_is_found() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        advance(Duration::from_secs(299)).await;
+        assert_eq!(source.get(&cache, down()).await, Ok(1));
+        settle().await;
+        advance(Duration::from_secs(1)).await;
+        assert_eq!(source.get(&cache, down()).await, Err(BackendError::Unavailable("down".into())));
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(4));
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Where topics live: routes asked from name servers and brokers, merged and remembered.
 
 mod cache;
+mod cluster;
 mod topic;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -9,12 +10,15 @@ use futures::future::join_all;
 use parking_lot::RwLock;
 use waybill_ops::config::Live;
 use waybill_protocol::remoting::{
-    Command, GetRouteInfoRequestHeader, JsonBody, TopicRouteData,
+    BrokerData, ClusterInfo, Command, GetRouteInfoRequestHeader, JsonBody, TopicRouteData,
     codes::{request, response},
 };
 
-pub(crate) use self::cache::{Ages, Cache};
 pub use self::topic::{MASTER, TopicRoute, WriteQueue};
+pub(crate) use self::{
+    cache::{Ages, Cache},
+    cluster::Cluster,
+};
 use crate::{
     backend::{BackendError, BackendMetrics, Outcome, Subject, Transport, from_response},
     config::{Config, addresses},
@@ -22,6 +26,9 @@ use crate::{
 
 /// How long a route source may take.
 const LOOKUP: Duration = Duration::from_secs(3);
+
+/// How long the list of all brokers is believed.
+const CLUSTER_AGE: Duration = Duration::from_secs(1);
 
 /// Finds topics and brokers. Cheap to clone.
 #[derive(Clone)]
@@ -35,12 +42,13 @@ struct Inner {
     metrics: BackendMetrics,
     sources: Vec<String>,
     topics: Cache<TopicRoute>,
+    cluster: Cache<Cluster>,
     brokers: RwLock<HashMap<String, BrokerAddress>>,
 }
 
 struct BrokerAddress {
     address: String,
-    /// A connection there failed: ask for the route again before it is used.
+    /// A connection there failed: ask the sources before it is used again.
     suspect: bool,
 }
 
@@ -49,7 +57,10 @@ impl Routes {
         let now = config.get();
         let sources = addresses(&now.namesrv_addr);
         let topics = Cache::new(usize::try_from(now.topic_route_service_cache_max_num).unwrap_or(1));
-        Self { inner: Arc::new(Inner { transport, config, metrics, sources, topics, brokers: RwLock::default() }) }
+        let cluster = Cache::new(1);
+        Self {
+            inner: Arc::new(Inner { transport, config, metrics, sources, topics, cluster, brokers: RwLock::default() }),
+        }
     }
 
     /// The route of `topic`. `TopicNotFound` if every source says so.
@@ -66,25 +77,36 @@ impl Routes {
         self.inner.topics.get(topic, ages, load).await
     }
 
-    /// The address of the broker named `name`. A name never heard of is asked for as a topic: every broker has a topic
-    /// of its own name.
+    /// The address of the broker named `name`. For a name never heard of, the sources are asked for all brokers, at most
+    /// once a second: names come from clients, and asking for a route could create a topic.
     pub(crate) async fn broker(&self, name: &str) -> Result<String, BackendError> {
-        let known = self.known(name, false);
-        if let Some(address) = known {
+        if let Some(address) = self.known(name, false) {
             return Ok(address);
         }
-        match self.topic(name).await {
-            // Taken out of all routes.
-            Err(BackendError::TopicNotFound(_)) => {
-                self.inner.brokers.write().remove(name);
-                Err(BackendError::UnknownBroker(name.to_owned()))
-            }
-            looked_up => match (self.known(name, true), looked_up) {
-                (Some(address), _) => Ok(address),
-                (None, Ok(_)) => Err(BackendError::UnknownBroker(name.to_owned())),
-                (None, Err(error)) => Err(error),
+        let failure = match self.cluster().await {
+            Ok(cluster) if cluster.has(name) => None,
+            Ok(cluster) => match &cluster.silent {
+                Some(error) => Some(error.clone()),
+                None => {
+                    // No longer a broker of this cluster.
+                    self.inner.brokers.write().remove(name);
+                    None
+                }
             },
-        }
+            Err(error) => Some(error),
+        };
+        let unknown = || failure.unwrap_or_else(|| BackendError::UnknownBroker(name.to_owned()));
+        self.known(name, true).ok_or_else(unknown)
+    }
+
+    /// All brokers, as of this second.
+    pub(crate) async fn cluster(&self) -> Result<Arc<Cluster>, BackendError> {
+        let ages = Ages { refresh: CLUSTER_AGE, expire: CLUSTER_AGE };
+        let load = || {
+            let routes = self.clone();
+            async move { routes.look_up_cluster().await }
+        };
+        self.inner.cluster.get("", ages, load).await
     }
 
     /// The names of all brokers that any route has named, sorted.
@@ -99,7 +121,6 @@ impl Routes {
         if let Some(known) = self.inner.brokers.write().get_mut(broker) {
             known.suspect = true;
         }
-        self.inner.topics.suspect(broker);
         self.inner.topics.suspect(topic);
     }
 
@@ -109,10 +130,11 @@ impl Routes {
     }
 
     async fn look_up(&self, topic: &str) -> Result<TopicRoute, BackendError> {
-        let answers = join_all(self.inner.sources.iter().map(|source| self.ask(source, topic))).await;
-        let mut found = Vec::new();
+        let header = GetRouteInfoRequestHeader { topic: topic.to_owned(), accept_standard_json_only: Some(true) };
+        let request = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header);
+        let mut found: Vec<TopicRouteData> = Vec::new();
         let mut failure = None;
-        for answer in answers {
+        for answer in self.ask_all(&request, Subject::topic(topic)).await {
             match answer {
                 Ok(route) => found.push(route),
                 Err(BackendError::TopicNotFound(_)) => {}
@@ -125,31 +147,54 @@ impl Routes {
             _ if found.is_empty() => Err(BackendError::TopicNotFound(topic.to_owned())),
             _ => {
                 let route = TopicRoute::merge(found);
-                self.learn(&route);
+                self.learn(&route.brokers);
                 Ok(route)
             }
         }
     }
 
-    async fn ask(&self, source: &str, topic: &str) -> Result<TopicRouteData, BackendError> {
-        let header = GetRouteInfoRequestHeader { topic: topic.to_owned(), accept_standard_json_only: Some(true) };
-        let request = Command::request(request::GET_ROUTEINFO_BY_TOPIC).with_header(&header);
-        let answer = self.inner.transport.call(source, request, LOOKUP).await;
+    async fn look_up_cluster(&self) -> Result<Cluster, BackendError> {
+        let request = Command::request(request::GET_BROKER_CLUSTER_INFO);
+        let mut found: Vec<ClusterInfo> = Vec::new();
+        let mut silent = None;
+        for answer in self.ask_all(&request, Subject::topic("")).await {
+            match answer {
+                Ok(info) => found.push(info),
+                Err(error) => silent = Some(error),
+            }
+        }
+        match silent {
+            Some(error) if found.is_empty() => Err(error),
+            silent => {
+                let cluster = Cluster::merge(found, silent);
+                self.learn(&cluster.brokers);
+                Ok(cluster)
+            }
+        }
+    }
+
+    /// What every source says.
+    async fn ask_all<B: JsonBody>(&self, request: &Command, subject: Subject<'_>) -> Vec<Result<B, BackendError>> {
+        join_all(self.inner.sources.iter().map(|source| self.ask(source, request, subject))).await
+    }
+
+    async fn ask<B: JsonBody>(&self, source: &str, request: &Command, subject: Subject<'_>) -> Result<B, BackendError> {
+        let answer = self.inner.transport.call(source, request.clone(), LOOKUP).await;
         let outcome = answer.as_ref().map_or(Outcome::NoAnswer, |answer| Outcome::of(answer.code));
-        self.inner.metrics.count(request::GET_ROUTEINFO_BY_TOPIC, outcome);
+        self.inner.metrics.count(request.code, outcome);
         let answer = answer?;
         if answer.code != response::SUCCESS {
-            return Err(from_response(&answer, Subject::topic(topic)));
+            return Err(from_response(&answer, subject));
         }
-        TopicRouteData::from_json(&answer.body).map_err(|error| {
-            tracing::warn!(source, topic, %error, "a route cannot be read");
-            BackendError::Other { code: response::SYSTEM_ERROR, remark: format!("route from {source}: {error}") }
+        B::from_json(&answer.body).map_err(|error| {
+            tracing::warn!(source, topic = subject.topic, %error, "an answer about routes cannot be read");
+            BackendError::Other { code: response::SYSTEM_ERROR, remark: format!("answer of {source}: {error}") }
         })
     }
 
-    fn learn(&self, route: &TopicRoute) {
+    fn learn(&self, found: &[BrokerData]) {
         let mut brokers = self.inner.brokers.write();
-        for broker in &route.brokers {
+        for broker in found {
             let Some(address) = topic::address_of(broker) else { continue };
             match brokers.get_mut(&broker.broker_name) {
                 Some(known) => {

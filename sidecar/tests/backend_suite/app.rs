@@ -31,7 +31,7 @@ use waybill_protocol::{
 use waybill_sidecar::{App, Ended, Listeners, config::Config};
 
 use crate::{
-    scripted::{Scripted, ok, refuse, route},
+    scripted::{Scripted, cluster, ok, refuse, route},
     serve::connect_tls,
     service::sent,
     soon,
@@ -72,6 +72,7 @@ fn broker(go: Option<Arc<Notify>>, arrived: Arc<Notify>) -> Arc<Scripted> {
         async move {
             match command.code {
                 request::GET_ROUTEINFO_BY_TOPIC => route(&["a"], 4),
+                request::GET_BROKER_CLUSTER_INFO => cluster(&["a"]),
                 request::GET_TOPIC_CONFIG => Ok(ok().with_body(TopicConfig::default().to_json())),
                 request::SEND_MESSAGE_V2 => {
                     arrived.notify_one();

@@ -4,6 +4,7 @@
 
 mod app;
 mod fake_broker;
+mod leases;
 mod pop;
 mod program;
 mod remote;

@@ -10,7 +10,7 @@ use std::{
 
 use tokio::time::advance;
 use waybill_protocol::remoting::{
-    Command, JsonBody,
+    ClusterInfo, Command, JsonBody,
     codes::{request, response},
 };
 use waybill_sidecar::{
@@ -20,7 +20,7 @@ use waybill_sidecar::{
 };
 
 use crate::{
-    scripted::{Answer, Scripted, lease, ok, refuse, route, route_of, service, two_brokers},
+    scripted::{Answer, Scripted, cluster, lease, ok, refuse, route, route_of, service, two_brokers},
     service::send_request,
 };
 
@@ -109,13 +109,50 @@ async fn a_broker_is_found_by_its_name() {
     let setup = service(transport.clone(), |_| {});
     // No topic was ever asked for: the handle alone names the broker.
     assert_eq!(setup.service.ack(vec![lease("b", 1)]).await, [Ok(())]);
-    let asked: Vec<_> = transport.asked(request::GET_ROUTEINFO_BY_TOPIC);
-    assert_eq!(asked.len(), 1);
-    assert_eq!(asked[0].1.ext.get("topic"), Some("b"));
     assert_eq!(transport.asked(request::ACK_MESSAGE)[0].0, "b:10911");
 
-    let result = setup.service.ack(vec![lease("nobody", 1)]).await;
-    assert!(matches!(result.as_slice(), [Err(BackendError::InvalidReceiptHandle(why))] if why.contains("nobody")));
+    for name in ["nobody", "no-one", "nobody"] {
+        let result = setup.service.ack(vec![lease(name, 1)]).await;
+        assert!(matches!(result.as_slice(), [Err(BackendError::InvalidReceiptHandle(why))] if why.contains(name)));
+    }
+    assert_eq!(transport.count(request::GET_BROKER_CLUSTER_INFO), 1, "however many names clients make up");
+    assert_eq!(transport.count(request::GET_ROUTEINFO_BY_TOPIC), 0, "which could create topics of these names");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_broker_is_known_a_second_later_and_one_that_was_taken_out_is_forgotten() {
+    let names: Arc<parking_lot::Mutex<Vec<&'static str>>> = Arc::new(vec!["a"].into());
+    let now = Arc::clone(&names);
+    let transport = Scripted::new(move |address, command| match command.code {
+        request::GET_BROKER_CLUSTER_INFO => cluster(&now.lock()),
+        _ if address == "a:10911" && !now.lock().contains(&"a") => Err(TransportError::Unreachable("gone".into())),
+        _ => Ok(ok()),
+    });
+    let setup = service(transport, |_| {});
+    let invalid = |results: Vec<Result<(), BackendError>>| {
+        assert!(matches!(results.as_slice(), [Err(BackendError::InvalidReceiptHandle(_))]), "{results:?}");
+    };
+    invalid(setup.service.ack(vec![lease("b", 1)]).await);
+    assert_eq!(setup.service.ack(vec![lease("a", 1)]).await, [Ok(())]);
+    *names.lock() = vec!["b"];
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(setup.service.ack(vec![lease("b", 1)]).await, [Ok(())]);
+    let unreachable = setup.service.ack(vec![lease("a", 1)]).await;
+    assert!(matches!(unreachable.as_slice(), [Err(BackendError::Unavailable(_))]), "{unreachable:?}");
+    invalid(setup.service.ack(vec![lease("a", 1)]).await);
+}
+
+#[tokio::test]
+async fn a_broker_whose_source_is_silent_may_exist() {
+    let transport = Scripted::new(|address, command| match (address, command.code) {
+        ("a:1", request::GET_BROKER_CLUSTER_INFO) => cluster(&["broker-a"]),
+        (_, request::GET_BROKER_CLUSTER_INFO) => Err(TransportError::Timeout),
+        _ => Ok(ok()),
+    });
+    let setup = service(transport, sources);
+    assert_eq!(setup.service.ack(vec![lease("broker-a", 1)]).await, [Ok(())]);
+    let result = setup.service.ack(vec![lease("broker-b", 1)]).await;
+    assert_eq!(result, [Err(BackendError::Timeout)], "not a bad handle: the client tries again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,12 +162,13 @@ async fn a_broker_that_moved_is_found_after_its_connection_failed() {
     let transport = Scripted::new(move |address, command| {
         let moved = there.load(Ordering::SeqCst);
         match (command.code, address) {
-            (request::GET_ROUTEINFO_BY_TOPIC, _) => {
-                let mut data = route_of("a", 1, 6);
+            (request::GET_BROKER_CLUSTER_INFO, _) => {
+                let mut data = route_of("a", 1, 6).broker_datas.remove(0);
                 if moved {
-                    data.broker_datas[0].broker_addrs = [(0, "new:10911".to_owned())].into();
+                    data.broker_addrs = [(0, "new:10911".to_owned())].into();
                 }
-                Ok(ok().with_body(data.to_json()))
+                let broker_addr_table = [("a".to_owned(), data)].into();
+                Ok(ok().with_body(ClusterInfo { broker_addr_table, ..ClusterInfo::default() }.to_json()))
             }
             (_, "a:10911") if moved => Err(TransportError::Connection("reset".into())),
             (_, "a:10911" | "new:10911") => Ok(ok()),

@@ -14,7 +14,7 @@ use waybill_protocol::{
     handle::ReceiptHandle,
     message::StoredMessage,
     remoting::{
-        BrokerData, Command, JsonBody, Language, QueueData, TopicRouteData,
+        BrokerData, ClusterInfo, Command, JsonBody, Language, QueueData, TopicRouteData,
         codes::{request, response},
     },
 };
@@ -129,12 +129,22 @@ pub(crate) fn route(brokers: &[&str], queues: i32) -> Answer {
     Ok(ok().with_body(all.to_json()))
 }
 
+/// The list of all brokers.
+pub(crate) fn cluster(brokers: &[&str]) -> Answer {
+    let mut info = ClusterInfo::default();
+    for broker in brokers {
+        info.broker_addr_table
+            .extend(route_of(broker, 1, 6).broker_datas.into_iter().map(|data| ((*broker).into(), data)));
+        info.cluster_addr_table.entry("DefaultCluster".into()).or_default().push((*broker).into());
+    }
+    Ok(ok().with_body(info.to_json()))
+}
+
 /// Answers routes with brokers `a` and `b`, everything else by `rest`.
 pub(crate) fn two_brokers(rest: impl Fn(&str, &Command) -> Answer + Send + Sync + 'static) -> Arc<Scripted> {
     Scripted::new(move |address, command| match command.code {
-        request::GET_ROUTEINFO_BY_TOPIC if matches!(command.ext.get("topic"), Some("a" | "b" | "T")) => {
-            route(&["a", "b"], 4)
-        }
+        request::GET_ROUTEINFO_BY_TOPIC if command.ext.get("topic") == Some("T") => route(&["a", "b"], 4),
+        request::GET_BROKER_CLUSTER_INFO => cluster(&["a", "b"]),
         request::GET_ROUTEINFO_BY_TOPIC => refuse(response::TOPIC_NOT_EXIST, "No topic route info"),
         _ => rest(address, command),
     })

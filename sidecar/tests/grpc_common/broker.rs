@@ -14,10 +14,11 @@ use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::message::{StoredMessage, decode_batch, java_hash, offset_msg_id, properties};
 use waybill_protocol::names::dlq_topic;
 use waybill_protocol::remoting::{
-    AckMessageRequestHeader, BrokerData, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, Command,
-    ConsumerSendMsgBackRequestHeader, GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader,
-    GetTopicConfigRequestHeader, PopMessageRequestHeader, PopMessageResponseHeader, QueueData,
-    SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData,
+    AckMessageRequestHeader, BrokerData, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader,
+    ClusterInfo, Command, ConsumerSendMsgBackRequestHeader, GetRouteInfoRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, PopMessageRequestHeader,
+    PopMessageResponseHeader, QueueData, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig,
+    TopicConfig, TopicRouteData,
     codes::{request, response},
     pop_info::{MsgOffsets, StartOffset, encode_msg_offsets, encode_start_offsets},
 };
@@ -124,6 +125,7 @@ impl FakeBrokers {
         let mut state = self.state.lock();
         let answer = match command.code {
             request::GET_ROUTEINFO_BY_TOPIC => state.route(command),
+            request::GET_BROKER_CLUSTER_INFO => cluster_info(),
             request::GET_TOPIC_CONFIG => state.topic_config(command),
             request::GET_SUBSCRIPTIONGROUP_CONFIG => state.group_config(command),
             request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => state.send(broker, command, self.clock.now_ms()),
@@ -178,6 +180,16 @@ impl Transport for FakeBrokers {
 
 fn ok() -> Command {
     Command::response(response::SUCCESS, "")
+}
+
+fn cluster_info() -> Command {
+    let mut info = ClusterInfo::default();
+    for name in BROKERS {
+        let broker_addrs = [(0, format!("{name}:10911"))].into();
+        let data = BrokerData { broker_name: name.into(), broker_addrs, ..Default::default() };
+        info.broker_addr_table.insert(name.into(), data);
+    }
+    ok().with_json(&info)
 }
 
 impl State {
