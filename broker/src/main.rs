@@ -61,7 +61,7 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match waybill_ops::runtime::build() {
         Ok(runtime) => runtime,
         Err(error) => {
             error!(%error, "the runtime could not be started");

@@ -9,4 +9,5 @@ pub mod config;
 mod exposition;
 pub mod logs;
 pub mod process;
+pub mod runtime;
 pub mod signal;

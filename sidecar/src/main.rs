@@ -29,7 +29,7 @@ fn main() -> ExitCode {
         return command_line::print(&waybill_sidecar::config::document());
     }
     waybill_ops::logs::init(command_line.log_format, "info");
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match waybill_ops::runtime::build() {
         Ok(runtime) => runtime,
         Err(error) => return fail(EXIT_FAILED, &format!("cannot start: {error}")),
     };
