@@ -1,5 +1,8 @@
 """What is measured against a peer, alternated round by round. Each stage returns a list of Rows and its raw reports."""
 
+import contextlib
+import os
+import signal
 import time
 
 import load
@@ -20,11 +23,25 @@ def alternate(rounds, peers, measure):
     reports = {peer.name: [] for peer in peers}
     for number in range(rounds + 1):
         for peer in peers:
-            report = measure(peer)
+            with paused([other for other in peers if other is not peer]):
+                report = measure(peer)
             if number > 0:
                 reports[peer.name].append(report)
             say(f"  {f'{number}/{rounds}' if number else 'warm'} {line(report)}")
     return reports
+
+
+@contextlib.contextmanager
+def paused(peers):
+    """Stops the processes of servers that are not measured: what they do when idle must not disturb those that are."""
+    pids = [pid for peer in peers for pid in peer.pids.values()]
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
 
 
 def line(report):

@@ -20,7 +20,7 @@ A cell is the median of the rounds and, in parentheses, the lowest and the highe
 in the same round. The median is held against the bar.
 """
 FOOT = """Rows without a bar say more about the row above. Flush is `async` on both sides unless a row says `sync`, which is Waybill's
-default. In every measurement the other server idles beside the one that is measured, which costs Waybill what Apache uses when idle.
+default. While one server is measured, the processes of the other are paused (SIGSTOP), except for `idle`, which looks at both at once.
 Instruction counts are kept apart, in `instructions.json`: `bench/run --instructions` fails if one rises by more than 5 %.
 """
 COLUMNS = ["measured", "Waybill", "Apache (store: a plain file)", "ratio", "bar", "met", "when"]
