@@ -83,14 +83,15 @@ def first_send(endpoint, began):
 
 def store(effort, _flush):
     """The store's group-committed appends against a plain append and sync of the same bytes, alternated."""
-    command = [paths.RELEASE / "examples" / "store_bench", str(effort.store_rounds)]
-    done = subprocess.run(command, check=True, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=STORE_LIMIT_S)
-    for line in done.stdout.splitlines():
+    code, out, errors = usage.run_first([paths.RELEASE / "examples" / "store_bench", effort.store_rounds], STORE_LIMIT_S)
+    if code != 0:
+        raise load.LoadError(f"store_bench ended with {code}:\n{out}{errors}")
+    for line in out.splitlines():
         say(f"  {line}")
-    rounds = re.findall(r"^round .*?store ([\d.]+) MB/s, ([\d.]+) messages/s.*raw ([\d.]+) MB/s", done.stdout, re.MULTILINE)
+    rounds = re.findall(r"^round .*?store ([\d.]+) MB/s, ([\d.]+) messages/s.*raw ([\d.]+) MB/s", out, re.MULTILINE)
     ours, messages, raw = (list(map(float, values)) for values in zip(*rounds, strict=True))
-    micros = [float(number) for number in re.findall(r"([\d.]+) µs of CPU", done.stdout)]
+    micros = [float(number) for number in re.findall(r"([\d.]+) µs of CPU", out)]
     rows = [Row("store: append and sync, of a plain file's", "MB/s", ours, raw, Bar(STORE_RATIO_MIN, at_most=False, of_ratio=True)),
             Row("store: durable appends of 1 KiB", "messages/s", messages),
             Row("store: CPU per append", "µs", micros)]
-    return rows, {"stdout": done.stdout}
+    return rows, {"stdout": out}

@@ -11,11 +11,11 @@ class Effort:
     rounds: int = 5
     send_s: int = 8
     receive_s: int = 12
-    e2e_s: int = 20
+    e2e_s: int = 15
     idle_s: int = 60
     settle_s: int = 5
     starts: int = 7
-    store_rounds: int = 7
+    store_rounds: int = 20
 
 
 QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, settle_s=2, starts=2, store_rounds=1)

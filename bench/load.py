@@ -2,7 +2,6 @@
 
 import json
 import resource
-import subprocess
 
 import paths
 import usage
@@ -24,16 +23,9 @@ def run(peer, scenario, duration_s, *options):
                "--group", GROUP, "--connections", CONNECTIONS, "--size", SIZE, "--duration", f"{duration_s}s",
                "--pid", ",".join(map(str, peer.pids.values())), *options]
     machine, ours = usage.Machine.now(), accounted(peer)
-    with subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          text=True, start_new_session=True) as client:
-        try:
-            usage.go_first(client.pid)
-            out, errors = client.communicate(timeout=duration_s + SPARE_S)
-        except BaseException:
-            client.kill()
-            raise
-    if client.returncode != 0:
-        raise LoadError(f"waybill bench {scenario} at {peer.name} ended with {client.returncode}:\n{out}{errors}")
+    code, out, errors = usage.run_first(command, duration_s + SPARE_S)
+    if code != 0:
+        raise LoadError(f"waybill bench {scenario} at {peer.name} ended with {code}:\n{out}{errors}")
     report = json.loads(out)
     report["others"] = machine.cores_since(accounted(peer) - ours)
     report["peer"] = peer.name
