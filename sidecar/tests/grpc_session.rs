@@ -191,7 +191,8 @@ async fn the_end_of_the_client_ends_the_stream() {
     let mut peer = world.client("c", simple()).await;
     let mut telemetry = peer.telemetry.take().expect("a stream");
     drop(telemetry.commands);
-    assert_eq!(telemetry.answers.message().await.expect("a good end"), None);
+    let ended = tokio::time::timeout(PATIENCE, telemetry.answers.message()).await.expect("it ends");
+    assert_eq!(ended.expect("a good end"), None);
     assert_eq!(world.sessions.len(), 1, "the client is still known");
     assert_eq!(peer.heartbeat().await, Code::Ok);
 }
