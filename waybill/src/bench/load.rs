@@ -17,6 +17,19 @@ use crate::grpc::CallError;
 /// Wait after an error, so that a server that fails at once is not asked in a tight loop.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(20);
 
+/// How long before a moment the runtime's timer, which knows whole milliseconds only, hands over to the operating system's.
+const HAND_OVER: Duration = Duration::from_millis(3);
+
+/// Wakes up at a moment, and not up to two milliseconds later: a latency that counts from then would be that much too long.
+async fn wake_at(due: Instant) {
+    sleep_until(due.checked_sub(HAND_OVER).unwrap_or(due)).await;
+    let rest = due.saturating_duration_since(Instant::now());
+    if !rest.is_zero() {
+        // It cannot panic, and when the runtime ends nobody waits any more.
+        let _slept = tokio::task::spawn_blocking(move || std::thread::sleep(rest)).await;
+    }
+}
+
 /// The plan of one measurement; shared by all its workers.
 #[derive(Debug)]
 pub(crate) struct Plan {
@@ -63,7 +76,7 @@ impl Plan {
             return None;
         }
         tokio::select! {
-            () = sleep_until(due) => Some(due),
+            () = wake_at(due) => Some(due),
             () = self.stop.cancelled() => None,
         }
     }
