@@ -26,8 +26,14 @@ async fn wake_at(due: Instant) {
     let rest = due.saturating_duration_since(Instant::now());
     if !rest.is_zero() {
         // It cannot panic, and when the runtime ends nobody waits any more.
-        let _slept = tokio::task::spawn_blocking(move || std::thread::sleep(rest)).await;
+        let _slept = tokio::task::spawn_blocking(move || sleep_precisely(rest)).await;
     }
+}
+
+/// Sleeps by the operating system's timer, to the tenth of a millisecond.
+#[expect(clippy::disallowed_methods, reason = "it runs on a thread that may block, and the moment itself is waited for")]
+fn sleep_precisely(rest: Duration) {
+    std::thread::sleep(rest);
 }
 
 /// The plan of one measurement; shared by all its workers.
