@@ -31,7 +31,10 @@ async fn wake_at(due: Instant) {
 }
 
 /// Sleeps by the operating system's timer, to the tenth of a millisecond.
-#[expect(clippy::disallowed_methods, reason = "it runs on a thread that may block, and the moment itself is waited for")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "it runs on a thread that may block, and the moment itself is waited for"
+)]
 fn sleep_precisely(rest: Duration) {
     std::thread::sleep(rest);
 }
