@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use crate::output::Format;
+use crate::peer::Protocol;
 
 /// Explained in `--help` of the program.
 pub(crate) const EXIT_CODES: &str = "\
@@ -13,7 +14,7 @@ Exit codes:
   1   refused by the server, or failed
   2   wrong usage
   64  the configuration file is wrong
-  69  the server cannot be reached or does not answer in time";
+  69  no server of the right kind can be reached, or it does not answer in time";
 
 /// Which exit code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,11 +46,13 @@ pub(crate) struct Failure {
     kind: Kind,
     message: String,
     hint: Option<String>,
+    /// Where who was looked for, as far as that can be the reason.
+    looked_for: Option<(String, Protocol)>,
 }
 
 impl Failure {
     fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None }
+        Self { kind, message: message.into(), hint: None, looked_for: None }
     }
 
     pub(crate) fn failed(message: impl Into<String>) -> Self {
@@ -72,6 +75,18 @@ impl Failure {
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// What the command tried to speak with at `address`. It matters only if nobody of that kind answered.
+    pub(crate) fn looking_for(mut self, address: &str, protocol: Protocol) -> Self {
+        if self.kind == Kind::Unavailable {
+            self.looked_for = Some((address.to_owned(), protocol));
+        }
+        self
+    }
+
+    pub(crate) fn looked_for(&self) -> Option<(&str, Protocol)> {
+        self.looked_for.as_ref().map(|(address, protocol)| (address.as_str(), *protocol))
     }
 
     /// Says it on standard error, in the format that was asked for, and gives the exit code.

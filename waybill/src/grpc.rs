@@ -17,6 +17,7 @@ pub(crate) use identity::{Identity, MessageIds};
 pub(crate) use session::Session;
 
 use crate::exit::Failure;
+use crate::peer::Protocol;
 
 /// How long a call may take, long polls aside.
 const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -66,6 +67,7 @@ impl Client {
             .map_err(|error| {
                 Failure::unavailable(format!("nobody answers at {endpoint}: {}", error::root(&error)))
                     .hint("is the server running there? `waybill standalone` starts one; --endpoint names another")
+                    .looking_for(endpoint, Protocol::Grpc)
             })?;
         let stub = MessagingServiceClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)

@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+mod address;
 mod admin;
 mod bench;
 mod cli;
@@ -10,6 +11,7 @@ mod exit;
 mod grpc;
 mod message;
 mod output;
+mod peer;
 mod quantity;
 mod standalone;
 
@@ -32,5 +34,10 @@ fn run(cli: cli::Cli) -> Result<(), exit::Failure> {
         .enable_all()
         .build()
         .map_err(|error| exit::Failure::failed(format!("cannot start the runtime: {error}")))?;
-    runtime.block_on(cli.run())
+    runtime.block_on(async {
+        match cli.run().await {
+            Ok(()) => Ok(()),
+            Err(failure) => Err(peer::explain(failure).await),
+        }
+    })
 }

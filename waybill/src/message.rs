@@ -10,18 +10,24 @@ use serde::Serialize;
 use waybill_ops::clock;
 use waybill_protocol::grpc::v2;
 
+use crate::address;
 use crate::exit::Failure;
 use crate::grpc::{Client, Identity, MessageIds, Receive, Session, resource};
 use crate::output::{self, Format};
+use crate::peer::Protocol;
 use crate::quantity;
 
 /// Largest body, in bytes, that is read from a file: the server's own limit is 4 MiB unless it is set higher.
 const BODY_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
+/// Bounds of a long poll, as servers have them unless told otherwise.
+const WAIT_MIN: Duration = Duration::from_secs(5);
+const WAIT_MAX: Duration = Duration::from_secs(20);
+
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Endpoint {
     /// Where clients connect: host:port of a Waybill sidecar or an Apache proxy
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081", value_parser = address::parse)]
     pub(crate) endpoint: String,
 }
 
@@ -32,7 +38,7 @@ pub(crate) enum Command {
 Examples:
   waybill message send --topic orders --body 'hello'
   echo hello | waybill message send --topic orders --tag paid --key 4711 --property region=eu
-  waybill message send --topic orders --file order.json --delay 30s")]
+  waybill message send --topic orders --file order.json")]
     Send(SendArgs),
     /// Receive messages; they stay invisible to others for a while, and come back unless acknowledged
     #[command(after_help = "\
@@ -73,7 +79,7 @@ pub(crate) struct SendArgs {
     /// Messages of one group are delivered in order (topic type fifo)
     #[arg(long, value_name = "GROUP", conflicts_with = "delay")]
     message_group: Option<String>,
-    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h
+    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h. For Apache's brokers; Waybill's do not deliver later yet, and refuse
     #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
     delay: Option<Duration>,
 }
@@ -97,12 +103,19 @@ pub(crate) struct ReceiveArgs {
     /// How long the messages stay invisible to others, 10s to 12h
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = quantity::duration)]
     invisible: Duration,
-    /// How long to wait for a message, 5s to 20s
-    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = quantity::duration)]
+    /// How long to wait for the first message, 5s to 20s, which is what servers allow
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = wait)]
     wait: Duration,
     /// Acknowledge what was received, so that it does not come back
     #[arg(long)]
     ack: bool,
+}
+
+/// Servers wait no shorter and no longer, whatever they are asked; so nothing else is taken.
+fn wait(text: &str) -> Result<Duration, String> {
+    let wait = quantity::duration(text)?;
+    let allowed = WAIT_MIN..=WAIT_MAX;
+    if allowed.contains(&wait) { Ok(wait) } else { Err("servers wait from 5s to 20s".to_owned()) }
 }
 
 #[derive(Debug, clap::Args)]
@@ -138,11 +151,17 @@ struct Received {
 
 impl Command {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
-        match self {
+        let endpoint = match &self {
+            Self::Send(args) => args.endpoint.endpoint.clone(),
+            Self::Receive(args) => args.endpoint.endpoint.clone(),
+            Self::Ack(args) => args.endpoint.endpoint.clone(),
+        };
+        let done = match self {
             Self::Send(args) => send(args, format).await,
             Self::Receive(args) => receive(args, format).await,
             Self::Ack(args) => ack(args, format).await,
-        }
+        };
+        done.map_err(|failure| failure.looking_for(&endpoint, Protocol::Grpc))
     }
 }
 

@@ -66,11 +66,11 @@ pub(crate) struct ListArgs {
 pub(crate) struct CreateArgs {
     #[command(flatten)]
     name: NameArgs,
-    /// How often a message is tried again before it goes to the dead-letter topic; 16 for a new group
-    #[arg(long, value_parser = clap::value_parser!(i32).range(0..=1000))]
+    /// How often a message is tried again before it goes to the dead-letter topic, 0 to 1000; 16 for a new group
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(0..=1000))]
     retry_max_times: Option<i32>,
-    /// How long a push consumer may work on a message, in minutes; 15 for a new group
-    #[arg(long, value_parser = clap::value_parser!(i32).range(1..=1440))]
+    /// How long a push consumer may work on a message, in minutes, 1 to 1440; 15 for a new group
+    #[arg(long, allow_negative_numbers = true, value_parser = clap::value_parser!(i32).range(1..=1440))]
     consume_timeout_minutes: Option<i32>,
     /// Whether the messages of a message group are delivered in order; false for a new group
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]

@@ -11,7 +11,9 @@ use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{Command, DEFAULT_MAX_FRAME, JsonBody};
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
 
+use crate::address;
 use crate::exit::Failure;
+use crate::peer::Protocol;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,7 +24,7 @@ const PAGES_MAX: usize = 1_000;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Address {
     /// The broker: host:port of its remoting port
-    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:10911")]
+    #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:10911", value_parser = address::parse)]
     broker: String,
 }
 
@@ -44,14 +46,16 @@ impl Address {
 impl Broker {
     /// Asks, and gives the answer whatever its code.
     async fn ask(&self, request: Command) -> Result<Command, Failure> {
-        self.transport.call(&self.address, request, ANSWER_TIMEOUT).await.map_err(|error| match error {
+        let failure = |error| match error {
             TransportError::Timeout => {
                 Failure::unavailable(format!("the broker at {} does not answer in time", self.address))
                     .hint("it may be starting or overloaded: see its log")
             }
             error => Failure::unavailable(format!("no broker at {}: {error}", self.address))
                 .hint("is it running there? `waybill standalone` starts one; --broker names another"),
-        })
+        };
+        let answered = self.transport.call(&self.address, request, ANSWER_TIMEOUT).await;
+        answered.map_err(|error| failure(error).looking_for(&self.address, Protocol::Remoting))
     }
 
     /// Asks, and takes every code but SUCCESS as a failure.

@@ -5,6 +5,7 @@ use futures::future::try_join_all;
 use super::options::Options;
 use crate::exit::Failure;
 use crate::grpc::{CallError, Client, Identity, Session};
+use crate::peer::Protocol;
 
 /// Clients that are connected and known to the server.
 pub(crate) struct Clients {
@@ -36,7 +37,8 @@ impl Clients {
             let session = session(&client).await?;
             Ok::<_, Failure>((client, session))
         }));
-        let (clients, sessions) = pairs.await?.into_iter().unzip();
+        let looked_for = |failure: Failure| failure.looking_for(&options.endpoint.endpoint, Protocol::Grpc);
+        let (clients, sessions) = pairs.await.map_err(looked_for)?.into_iter().unzip();
         Ok(Self { clients, sessions })
     }
 

@@ -6,6 +6,9 @@ use waybill_protocol::grpc::v2;
 
 use crate::exit::Failure;
 
+/// How tonic begins its message about an answer that does not come from a gRPC server.
+const NOT_GRPC: &str = "grpc-status header missing";
+
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum CallError {
@@ -38,7 +41,14 @@ impl From<tonic::Status> for CallError {
             Some(source) if status.message().is_empty() || status.code() == tonic::Code::Unknown => root(source),
             _said => status.message().to_owned(),
         };
-        Self::Transport { code: status.code(), message }
+        // A connection that fails below gRPC, and an answer that is not gRPC's, may be reported under any code.
+        let vague = matches!(status.code(), tonic::Code::Unknown | tonic::Code::Internal);
+        let code = match status.source() {
+            _not_grpc if status.message().starts_with(NOT_GRPC) => tonic::Code::Unavailable,
+            Some(_below) if vague => tonic::Code::Unavailable,
+            _said => status.code(),
+        };
+        Self::Transport { code, message }
     }
 }
 

@@ -91,7 +91,7 @@ impl Args {
         logs::init(self.log_format, "warn");
         let ports = self.bind().await?;
         let addresses = ports.addresses()?;
-        let broker_config = self.broker_config(addresses.broker)?;
+        let broker_config = self.broker_config(&addresses)?;
         let sidecar_config = Arc::new(self.sidecar_config(&addresses)?);
         let broker = open(broker_config, &self.data_dir)?;
 
@@ -149,15 +149,16 @@ impl Args {
     }
 
     /// The file's settings, and over them what the options say.
-    fn broker_config(&self, listen: SocketAddr) -> Result<BrokerConfig, Failure> {
+    fn broker_config(&self, addresses: &Addresses) -> Result<BrokerConfig, Failure> {
         let adjust = {
+            let (listen, admin) = (addresses.broker, addresses.admin);
             let (data_dir, flush, auto_create) = (self.data_dir.clone(), self.flush, !self.no_auto_create);
             move |config: &mut BrokerConfig| {
                 config.store_path_root_dir.clone_from(&data_dir);
                 config.bind_address = listen.ip();
                 config.listen_port = listen.port();
                 config.broker_host = reachable(listen).ip().to_string();
-                config.admin_listen = None;
+                config.admin_listen = Some(admin);
                 config.flush_disk_type = match flush {
                     Flush::Sync => FlushDiskType::Sync,
                     Flush::Async => FlushDiskType::Async,
@@ -171,10 +172,12 @@ impl Args {
     }
 
     fn sidecar_config(&self, addresses: &Addresses) -> Result<Live<SidecarConfig>, Failure> {
-        let (clients, broker) = (addresses.clients, addresses.broker);
+        let (clients, broker, admin) = (addresses.clients, addresses.broker, addresses.admin);
         load(self.sidecar_config.as_ref(), move |config: &mut SidecarConfig| {
             config.grpc_server_host = clients.ip().to_string();
             config.grpc_server_port = clients.port().into();
+            config.admin_server_host = admin.ip().to_string();
+            config.admin_server_port = admin.port().into();
             // Every address leads to the broker in this process.
             config.namesrv_addr = reachable(broker).to_string();
         })

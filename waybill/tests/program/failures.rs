@@ -22,6 +22,46 @@ fn wrong_usage() {
     run(&["bench", "send", "--pid", "4194305"]).fails(2, &["--pid 4194305 cannot be measured"]);
     run(&["bench", "idle"]).fails(2, &["--pid"]);
     run(&["bench", "send", "--in-flight", "1"]).fails(2, &["--in-flight must be at least --connections"]);
+    let receive = ["message", "receive", "--topic", "t", "--group", "g"];
+    for wait in ["1s", "4999ms", "21s"] {
+        run(&[&receive[..], &["--wait", wait]].concat()).fails(2, &["--wait", "from 5s to 20s"]);
+    }
+    for wrong in [&["--retry-max-times", "-1"][..], &["--retry-max-times=-1"]] {
+        run(&[&["group", "create", "g"], wrong].concat()).fails(2, &["-1 is not in 0..=1000"]);
+    }
+}
+
+#[test]
+fn an_address_that_is_none_is_wrong_usage() {
+    for (wrong, what) in
+        [("foo", "the port is missing"), ("::::", "no host"), ("localhost:99999", "no port from 1 to 65535")]
+    {
+        run(&["topic", "list", "--broker", wrong]).fails(2, &["--broker", what, "such as 127.0.0.1:8081"]);
+        let send = ["message", "send", "--topic", "t", "--body", "b", "--endpoint", wrong];
+        run(&send).fails(2, &["--endpoint", what, "such as 127.0.0.1:8081"]);
+        run(&["bench", "send", "--endpoint", wrong]).fails(2, &["--endpoint", what]);
+    }
+}
+
+#[test]
+fn the_port_next_door() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let (endpoint, broker, admin) = (&waybill.endpoint, &waybill.broker, &waybill.admin);
+    let list = |address: &str| run(&["topic", "list", "--broker", address]);
+    let send = |address: &str| run(&["message", "send", "--topic", "t", "--body", "b", "--endpoint", address]);
+    let ack = |address: &str| run(&["message", "ack", "--topic", "t", "--group", "g", "--endpoint", address, "h"]);
+    let (remoting, grpc) = ("not a broker's remoting port", "not a gRPC endpoint");
+    list(endpoint).fails(69, &["a gRPC server", endpoint, remoting, "--broker"]);
+    list(admin).fails(69, &["a web server", admin, remoting, "--broker"]);
+    for wrong in [&send as &dyn Fn(&str) -> crate::support::Ran, &ack] {
+        wrong(broker).fails(69, &["a broker", broker, grpc, "--endpoint"]);
+        wrong(admin).fails(69, &["a web server", admin, grpc, "--endpoint"]);
+    }
+    let bench = run(&["bench", "send", "--duration", "1s", "--warmup", "0s", "--endpoint", broker]);
+    bench.fails(69, &["a broker", broker, grpc]);
+    list(broker).ok();
+    send(endpoint).ok();
 }
 
 #[test]

@@ -33,6 +33,11 @@ fn one_admin_port_tells_of_both_halves() {
 
     let config: serde_json::Value = serde_json::from_str(&waybill.get("/config")).expect("JSON");
     assert_eq!(config["broker"]["flushDiskType"], "ASYNC_FLUSH");
+    let port: i64 = waybill.admin.rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port");
+    assert_eq!(config["broker"]["adminListen"], waybill.admin.as_str());
+    let said = config["sidecar"].to_string();
+    assert!(said.contains(&format!("\"adminServerPort\":{port}")), "{said}");
+    assert!(said.contains("\"adminServerHost\":\"127.0.0.1\""), "{said}");
     assert!(config["sidecar"].to_string().contains("\"enableBatchAck\":true"), "{config}");
     assert_eq!(waybill.stop(), Some(0));
 }
