@@ -90,11 +90,12 @@ class Refusals(unittest.TestCase):
 
 class Frames(unittest.TestCase):
     def test_golden_frames_decode_to_the_index(self):
-        index = json.loads((HERE / "golden/index.json").read_text())
+        golden = HERE.parent / "protocol" / "tests" / "golden"
+        index = json.loads((golden / "index.json").read_text())
         frames = {k: v for k, v in index.items() if "code" in v}
         self.assertGreater(len(frames), 80)
         for name, wanted in frames.items():
-            frame = remoting.decode((HERE / "golden" / name).read_bytes())
+            frame = remoting.decode((golden / name).read_bytes())
             self.assertEqual((frame.code, frame.ext, frame.remark, len(frame.body)),
                              (wanted["code"], wanted["ext"], wanted["remark"], wanted["body_bytes"]), name)
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Takes golden bytes from a real Apache RocketMQ 5.5.0 and writes them beside this file.
+"""Takes golden bytes from a real Apache RocketMQ 5.5.0 and writes them into protocol/tests/golden.
 
-    capture.py [--out DIR] [--copy DIR]
+    capture.py [--out DIR]
 
 How the bytes are taken:
 
@@ -21,7 +21,6 @@ import base64
 import json
 import os
 import pathlib
-import shutil
 import socket
 import struct
 import subprocess
@@ -31,6 +30,7 @@ import time
 import zlib
 
 HERE = pathlib.Path(__file__).resolve().parent
+GOLDEN = HERE.parent.parent / "protocol" / "tests" / "golden"
 sys.path[:0] = [str(HERE.parent), str(HERE.parent / "apache")]
 import remoting  # noqa: E402
 from apache import Apache, class_path  # noqa: E402
@@ -70,8 +70,8 @@ class Golden:
     def write(self):
         (self.out / "index.json").write_text(json.dumps(self.index, indent=1, ensure_ascii=False) + "\n")
         lines = ["# Golden bytes of Apache RocketMQ 5.5.0", "",
-                 "Written by `capture.py` (beside this file); its head says what `ask`, `relay` and `binary` mean.",
-                 "`index.json` has what an independent decoder (Python, `../remoting.py` and `capture.py`) reads in each",
+                 "Written by `conformance/golden/capture.py`; its head says what `ask`, `relay` and `binary` mean.",
+                 "`index.json` has what an independent decoder (Python, `conformance/remoting.py` and `capture.py`) reads in each",
                  "file: header fields, length and CRC32 of the body; for messages every field, bytes as base64.",
                  "A frame file holds one whole frame, length field included. Times, offsets and ports are those of the",
                  "day; nothing may depend on them but through `index.json`.", "",
@@ -453,8 +453,7 @@ def relay_binary(golden):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--out", type=pathlib.Path, default=HERE)
-    parser.add_argument("--copy", type=pathlib.Path, help="also copy the .bin files, index.json and README.md here")
+    parser.add_argument("--out", type=pathlib.Path, default=GOLDEN)
     a = parser.parse_args()
     try:
         import grpc  # noqa: F401
@@ -468,10 +467,6 @@ def main():
     relay_json(golden)
     relay_binary(golden)
     golden.write()
-    if a.copy:
-        a.copy.mkdir(parents=True, exist_ok=True)
-        for name in [*golden.index, "index.json", "README.md"]:
-            shutil.copy(a.out / name, a.copy / name)
     print(f"{len(golden.rows)} files")
 
 
