@@ -8,6 +8,7 @@ use tracing::info;
 use waybill_protocol::names::{self, dlq_topic, validate_group, validate_topic};
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
+use super::shrink::{ReadQueues, Reader};
 use super::{Core, GroupTopic, Slot};
 use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer};
 use crate::error::BrokerError;
@@ -18,7 +19,8 @@ impl Core {
     /// Creates a topic or replaces its settings by what `make` says, which is shown the old ones.
     ///
     /// # Errors
-    /// An illegal name or settings out of range.
+    /// An illegal name, settings out of range, or fewer queues to read while one that would go holds messages that a group has
+    /// not finished.
     pub async fn put_topic(
         &self,
         name: &str,
@@ -28,9 +30,30 @@ impl Core {
         self.store.admit(Admit::State)?;
         let (info, commit) = {
             let mut batch = Batch::new();
+            let queues = self.catalog.topic(name).map(|topic| self.topic_queues(topic.id));
+            let mut consumers = queues.as_ref().map(|queues| queues.consumers()).unwrap_or_default();
+            consumers.sort_by_key(|consumer| consumer.group);
+            let slots = lock_all(&consumers);
             let mut writer = self.catalog.writer();
             let old = self.catalog.topic(name);
-            let info = writer.put_topic(make(old.as_ref().map(|old| &old.config))?, self.now(), &mut batch)?;
+            let wanted = make(old.as_ref().map(|old| &old.config))?;
+            let change = old.as_ref().and_then(|old| Some((old, ReadQueues::lowered(&old.config, &wanted)?)));
+            // Held until the new settings can be seen: no send comes between the look and the change.
+            let counters = match (&queues, &change) {
+                (Some(queues), Some((_, change))) => queues.counters(change.now, &self.store),
+                _ => Vec::new(),
+            };
+            let ends: Vec<_> = counters.iter().map(|counter| counter.lock()).collect();
+            if let Some((old, change)) = change {
+                if queues.is_none_or(|queues| queues.id != old.id) {
+                    return Err(BrokerError::Busy(format!("{name} was replaced by another topic just now, try again")));
+                }
+                let readers: Vec<_> =
+                    consumers.iter().zip(&slots).map(|(consumer, slot)| Reader { consumer, slot }).collect();
+                let ends: Vec<u64> = ends.iter().map(|end| **end).collect();
+                self.check_emptied(old, change, &ends, &readers)?;
+            }
+            let info = writer.put_topic(wanted, self.now(), &mut batch)?;
             (info, self.submit_if_changed(batch))
         };
         if let Some(commit) = commit {
@@ -123,7 +146,8 @@ impl Core {
         Ok(())
     }
 
-    /// The topic, created on first use if the broker is told to.
+    /// The topic, created on first use if the broker is told to: with as many queues as the sender asks for, at most
+    /// `defaultTopicQueueNums`, which is also the number if it asks for none.
     ///
     /// # Errors
     /// [`BrokerError::TopicNotFound`], or why it could not be created.
@@ -132,10 +156,8 @@ impl Core {
             Err(_)
                 if self.config.auto_create_topic_enable && validate_topic(name).is_ok() && !name.starts_with('%') =>
             {
-                let queues = match default_queues {
-                    1..=16 => default_queues,
-                    _ => i32::try_from(self.config.default_topic_queue_nums).unwrap_or(1),
-                };
+                let most = i32::try_from(self.config.default_topic_queue_nums).unwrap_or(1);
+                let queues = if default_queues > 0 { default_queues.min(most) } else { most };
                 let kind = self.config.auto_create_topic_message_type.clone();
                 let fresh = topic_config(name, queues, BTreeMap::from([(MESSAGE_TYPE.to_owned(), kind)]));
                 self.put_topic(name, |old| Ok(old.cloned().unwrap_or(fresh))).await

@@ -14,6 +14,7 @@ mod pop;
 mod queues;
 mod restore;
 mod send;
+mod shrink;
 mod source;
 mod wake;
 

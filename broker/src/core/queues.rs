@@ -38,6 +38,11 @@ impl TopicQueues {
         Arc::clone(&counters[index])
     }
 
+    /// The counters of the first `count` queues.
+    pub(crate) fn counters(&self, count: u32, store: &Store) -> Vec<Arc<Mutex<u64>>> {
+        (0..count).map(|queue| self.next_offset(queue, store)).collect()
+    }
+
     /// The queue whose turn it is, out of `count`.
     pub(crate) fn take_turn(&self, count: u32) -> u32 {
         self.turn.fetch_add(1, Ordering::Relaxed) % count.max(1)

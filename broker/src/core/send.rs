@@ -4,8 +4,10 @@ use std::net::SocketAddr;
 
 use bytes::{Bytes, BytesMut};
 use waybill_protocol::message::{StoredMessage, properties};
+use waybill_protocol::remoting::TopicConfig;
 
 use super::{Core, filter::tag_hash};
+use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
 use crate::store::{Admit, Batch, EntryMeta, QueueKey};
@@ -28,7 +30,7 @@ pub struct Send {
     pub topic: String,
     /// The queue, or a negative number for any.
     pub queue_id: i32,
-    /// Queues of the topic if it is created by this send; 0 = the broker's default.
+    /// Queues of the topic if it is created by this send, at most the broker's default; 0 = the default.
     pub default_queues: i32,
     /// Bits of facts "sysFlag".
     pub sys_flag: i32,
@@ -90,14 +92,9 @@ impl Core {
         let queues = self.topic_queues(topic.id);
         let queue = match u32::try_from(send.queue_id) {
             Err(_) => queues.take_turn(write_queues),
-            Ok(queue) if queue < write_queues.max(u32::try_from(topic.config.read_queue_nums).unwrap_or(0)) => queue,
-            Ok(queue) => {
-                return Err(BrokerError::InvalidParameter(format!(
-                    "request queueId[{queue}] is illegal, {} has {write_queues} write queues",
-                    send.topic
-                )));
-            }
+            Ok(queue) => queue,
         };
+        check_queue(&topic, queue)?;
         let store_time = self.now();
         let mut encoded = Vec::with_capacity(send.messages.len());
         for message in &send.messages {
@@ -107,6 +104,12 @@ impl Core {
         let counter = queues.next_offset(queue, &self.store);
         let (first_offset, commit) = {
             let mut next = counter.lock();
+            // The topic may be another one since the first look. A queue is taken away only under this lock.
+            let now = self.topic(&send.topic)?;
+            if now.id != topic.id {
+                return Err(BrokerError::TopicNotFound(send.topic));
+            }
+            check_queue(&now, queue)?;
             let first = *next;
             let mut batch = Batch::new();
             for message in &encoded {
@@ -168,6 +171,17 @@ impl Core {
         };
         encode(&stored)
     }
+}
+
+/// Whether the topic has the queue.
+fn check_queue(topic: &TopicInfo, queue: u32) -> Result<(), BrokerError> {
+    let TopicConfig { topic_name, read_queue_nums, write_queue_nums, .. } = &topic.config;
+    if i64::from(queue) < i64::from(*read_queue_nums.max(write_queue_nums)) {
+        return Ok(());
+    }
+    Err(BrokerError::InvalidParameter(format!(
+        "request queueId[{queue}] is illegal, {topic_name} has {write_queue_nums} write queues"
+    )))
 }
 
 /// Encodes a message for the store.
