@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
 
+use crate::limits;
+
 /// When a send, a lease or an acknowledgement is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FlushDiskType {
@@ -62,6 +64,8 @@ pub struct BrokerConfig {
     pub pop_polling_size: usize,
     /// Polls that may wait at once in the whole broker.
     pub max_pop_polling_size: usize,
+    /// Entries of one BATCH_ACK_MESSAGE or BATCH_CHANGE_MESSAGE_INVISIBLETIME, 1 to 16384; a longer batch is refused whole.
+    pub batch_max_entries: usize,
     /// Milliseconds after which a client that sends no heartbeat is forgotten.
     pub channel_expired_timeout: u64,
     /// Seconds a stopping broker waits for requests in hand.
@@ -91,6 +95,7 @@ impl Default for BrokerConfig {
             pop_inflight_message_threshold: 10_000,
             pop_polling_size: 1024,
             max_pop_polling_size: 100_000,
+            batch_max_entries: 1024,
             channel_expired_timeout: 120_000,
             shutdown_grace_seconds: 10,
         }
@@ -134,6 +139,7 @@ impl Validate for BrokerConfig {
         )?;
         within("popPollingSize", self.pop_polling_size as u64, 1, 1 << 20)?;
         within("maxPopPollingSize", self.max_pop_polling_size as u64, 1, 1 << 24)?;
+        within("batchMaxEntries", self.batch_max_entries as u64, 1, limits::BATCH_ENTRIES_MAX)?;
         within("channelExpiredTimeout", self.channel_expired_timeout, 1_000, 86_400_000)?;
         within("shutdownGraceSeconds", self.shutdown_grace_seconds, 0, 3_600)?;
         if !matches!(self.broker_permission, 0 | 2 | 4 | 6) {

@@ -14,8 +14,8 @@ pub const INVISIBLE_MS_MAX: i64 = 7 * 24 * 3_600_000;
 pub const TOPIC_BYTES_MAX: usize = 255;
 /// Bytes of the encoded properties of a message: the wire has a signed 16-bit length.
 pub const PROPERTIES_BYTES_MAX: usize = 32_767;
-/// Entries in one BATCH_ACK_MESSAGE or BATCH_CHANGE_MESSAGE_INVISIBLETIME (upstream's batchChangeInvisibleTimeMaxNum).
-pub const BATCH_ENTRIES_MAX: usize = 1024;
+/// The most that `batchMaxEntries` may be set to: that many entries fit into the body's bytes.
+pub const BATCH_ENTRIES_MAX: u64 = 16_384;
 /// Bytes of the JSON body of a batch request.
 pub const BATCH_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// Distance between the first and the last offset of one entry of a batch ack; its bit set would grow with it.

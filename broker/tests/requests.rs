@@ -6,18 +6,15 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::{Got, Rig};
-use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
-    BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
-    BatchChangeInvisibleTimeRequestHeader, BitSet, Command, ConsumerData, ConsumerList,
-    ConsumerSendMsgBackRequestHeader, EntryCodes, GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader,
-    GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody,
-    NotificationRequestHeader, NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader,
-    QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
-    SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
+    Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
+    GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header,
+    HeartbeatData, JsonBody, NotificationRequestHeader, NotificationResponseHeader, OffsetResponseHeader,
+    PopMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader,
+    SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
 };
 
 async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
@@ -32,139 +29,6 @@ async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
         got.extend(rig.pop("g", "t", 32, 60_000).await);
     }
     (rig, got)
-}
-
-fn batch_ack(handles: &[(&ReceiptHandle, &[i64])]) -> Command {
-    let acks = handles
-        .iter()
-        .map(|(handle, offsets)| {
-            let mut bits = BitSet::new();
-            for offset in *offsets {
-                bits.set(usize::try_from(offset - handle.start_offset).unwrap()).unwrap();
-            }
-            BatchAck {
-                consumer_group: "g".into(),
-                topic: "t".into(),
-                retry: TopicType::Normal,
-                start_offset: handle.start_offset,
-                queue_id: handle.queue_id,
-                revive_queue_id: 0,
-                pop_time: handle.pop_time,
-                invisible_time: handle.invisible_time,
-                bit_set: bits,
-            }
-        })
-        .collect();
-    Command::request(request::BATCH_ACK_MESSAGE).with_json(&BatchAckBody { broker_name: "broker-a".into(), acks })
-}
-
-fn entry(handle: &ReceiptHandle, invisible_time: i64) -> BatchChangeInvisibleEntry {
-    BatchChangeInvisibleEntry {
-        queue_id: handle.queue_id,
-        extra_info: handle.to_string(),
-        offset: handle.offset,
-        invisible_time,
-        ..Default::default()
-    }
-}
-
-fn batch_change(entries: Vec<BatchChangeInvisibleEntry>) -> Command {
-    Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
-        .with_header(&BatchChangeInvisibleTimeRequestHeader { consumer_group: "g".into(), topic: "t".into() })
-        .with_json(&BatchChangeInvisibleBody { entries })
-}
-
-/// C08, as far as the broker is concerned.
-#[tokio::test]
-async fn a_batch_ack_says_which_entry_failed_if_it_is_asked() {
-    let (rig, got) = with_messages(8).await;
-    let first = &got[0].handle;
-    let stale = ReceiptHandle { pop_time: first.pop_time - 1, start_offset: 5, ..first.clone() };
-    let mut command = batch_ack(&[(first, &[0, 1, 2]), (&stale, &[5]), (first, &[1, 100])]);
-    command.ext.set("entryResults", "true");
-    let answer: EntryCodes = rig.ok(command).await.json().unwrap();
-    let codes: Vec<i32> = answer.entries.iter().map(|entry| entry.code).collect();
-    let (ok, no) = (response::SUCCESS, response::NO_MESSAGE);
-    assert_eq!(codes, [ok, ok, ok, no, ok, no], "a repetition is harmless, a stale or unknown one fails alone");
-    rig.clock.advance(60_000);
-    assert_eq!(rig.drain_ids("g", "t").await, ["m003", "m004", "m005", "m006", "m007"]);
-}
-
-#[tokio::test]
-async fn a_batch_ack_of_an_upstream_peer_gets_the_upstream_answer() {
-    let (rig, got) = with_messages(3).await;
-    let answer = rig.ok(batch_ack(&[(&got[0].handle, &[0, 1, 77])])).await;
-    assert!(answer.body.is_empty());
-    assert_eq!(rig.call(batch_ack(&[])).await.code, response::NO_MESSAGE);
-    rig.clock.advance(60_000);
-    assert_eq!(rig.drain_ids("g", "t").await, ["m002"]);
-}
-
-/// C07, as far as the broker is concerned: one record and one sync for the whole batch, one answer for each entry.
-#[tokio::test]
-async fn a_batch_change_is_one_record_and_bad_entries_fail_alone() {
-    let (rig, got) = with_messages(100).await;
-    let mut entries: Vec<_> = got.iter().map(|got| entry(&got.handle, 120_000)).collect();
-    entries[3].extra_info = "garbage".into();
-    entries[4].topic = "another".into();
-    entries[5].invisible_time = -1;
-    entries[6].extra_info = ReceiptHandle { pop_time: 1, ..got[6].handle.clone() }.to_string();
-    entries.push(entry(&got[0].handle, 90_000));
-    let before = rig.broker.core().store().stats();
-    let answer: BatchChangeInvisibleResult = rig.ok(batch_change(entries)).await.json().unwrap();
-    let after = rig.broker.core().store().stats();
-    assert_eq!((after.records - before.records, after.syncs - before.syncs), (1, 1));
-    let codes: Vec<i32> = answer.entries.iter().map(|entry| entry.code).collect();
-    assert_eq!(codes.len(), 101, "one answer for each entry");
-    for (index, code) in codes.iter().enumerate() {
-        let expected = match index {
-            3 | 4 => response::MESSAGE_ILLEGAL,
-            5 => response::INVALID_PARAMETER,
-            6 => response::NO_MESSAGE,
-            _ => response::SUCCESS,
-        };
-        assert_eq!(*code, expected, "entry {index}");
-    }
-    assert_eq!(answer.entries[100].pop_time, got[0].handle.pop_time);
-    rig.clock.advance(60_000);
-    assert_eq!(
-        rig.drain_ids("g", "t").await,
-        ["m003", "m004", "m005", "m006"],
-        "those that failed kept their old lease"
-    );
-    rig.clock.advance(30_000);
-    assert_eq!(rig.drain_ids("g", "t").await, ["m000"], "of two changes of one message the last one holds");
-    rig.clock.advance(30_000);
-    assert_eq!(rig.drain_ids("g", "t").await.len(), 95);
-}
-
-#[tokio::test]
-async fn a_batch_over_a_limit_changes_nothing() {
-    let (rig, got) = with_messages(1).await;
-    let before = rig.broker.core().store().stats().records;
-    let many = vec![entry(&got[0].handle, 1_000); 1025];
-    assert_eq!(rig.call(batch_change(many)).await.code, response::MESSAGE_ILLEGAL);
-    let long = batch_change(Vec::new()).with_body(vec![b' '; (4 << 20) + 1]);
-    assert_eq!(rig.call(long).await.code, response::MESSAGE_ILLEGAL);
-    for body in [&b""[..], b"{", b"[[[[[[", b"{\"entries\":7}", b"\xff\xfe"] {
-        assert_eq!(
-            rig.call(batch_change(Vec::new()).with_body(body.to_vec())).await.code,
-            response::MESSAGE_ILLEGAL,
-            "{body:?}"
-        );
-    }
-    let empty: BatchChangeInvisibleResult = rig.ok(batch_change(Vec::new())).await.json().unwrap();
-    assert!(empty.entries.is_empty());
-    assert_eq!(rig.broker.core().store().stats().records, before);
-}
-
-#[tokio::test]
-async fn suspend_gives_back_without_counting() {
-    let (rig, got) = with_messages(1).await;
-    let entry = BatchChangeInvisibleEntry { suspend: true, ..entry(&got[0].handle, 0) };
-    rig.ok(batch_change(vec![entry])).await;
-    let again = rig.pop("g", "t", 1, 60_000).await;
-    assert_eq!(again[0].attempt(), 1);
 }
 
 #[tokio::test]

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 use super::{Core, GroupTopic};
 use crate::error::BrokerError;
 use crate::lease::{AckOutcome, ChangeArgs, ChangeOutcome, LeaseRef, schema};
-use crate::limits;
 use crate::store::{Admit, Batch, Commit};
 
 /// The delivery that a receipt handle names.
@@ -18,7 +17,7 @@ pub type HandleRef = LeaseRef;
 pub struct ChangeEntry {
     /// Which delivery.
     pub handle: HandleRef,
-    /// New invisible duration from now, milliseconds; 0 = visible at once.
+    /// New invisible duration from now, milliseconds; 0 or less = visible at once.
     pub invisible_ms: i64,
     /// Whether the next delivery counts as one more attempt.
     pub count: bool,
@@ -73,7 +72,7 @@ impl Core {
             return Ok(vec![ChangeOutcome::Unknown; entries.len()]);
         };
         self.store.admit(Admit::State)?;
-        let (outcomes, commit) = self.submit_changes(&consumer, entries)?;
+        let (outcomes, commit) = self.submit_changes(&consumer, entries);
         if let Some(commit) = commit {
             commit.await?;
         }
@@ -87,22 +86,14 @@ impl Core {
         &self,
         consumer: &Arc<GroupTopic>,
         entries: &[ChangeEntry],
-    ) -> Result<(Vec<ChangeOutcome>, Option<Commit>), BrokerError> {
-        if let Some(entry) = entries.iter().find(|entry| !(0..=limits::INVISIBLE_MS_MAX).contains(&entry.invisible_ms))
-        {
-            return Err(BrokerError::InvalidParameter(format!(
-                "invisibleTime is {} ms, allowed are 0 to {}",
-                entry.invisible_ms,
-                limits::INVISIBLE_MS_MAX
-            )));
-        }
+    ) -> (Vec<ChangeOutcome>, Option<Commit>) {
         let args: Vec<ChangeArgs> = entries
             .iter()
             .map(|entry| ChangeArgs { lease: entry.handle, invisible_ms: entry.invisible_ms, count: entry.count })
             .collect();
         let mut changes = Vec::with_capacity(args.len());
         let Some(mut ledger) = consumer.open_ledger() else {
-            return Ok((vec![ChangeOutcome::Unknown; entries.len()], None));
+            return (vec![ChangeOutcome::Unknown; entries.len()], None);
         };
         let outcomes = ledger.change_many(self.now(), &args, &mut changes);
         let commit = self.submit_if_any(consumer, &changes);
@@ -110,7 +101,7 @@ impl Core {
         if earliest.is_some_and(|deadline| deadline < consumer.armed_ms.load(Ordering::Relaxed)) {
             consumer.waiters.ring_all();
         }
-        Ok((outcomes, commit))
+        (outcomes, commit)
     }
 
     fn submit_if_any(&self, consumer: &GroupTopic, changes: &[crate::lease::Change]) -> Option<Commit> {

@@ -1,6 +1,9 @@
 //! Acknowledging and changing the invisible duration: one message or many, one record in the log either way.
 
-use waybill_protocol::handle::ReceiptHandle;
+use std::collections::HashMap;
+
+use futures::future::join_all;
+use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{
     AckMessageRequestHeader, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry,
@@ -30,6 +33,7 @@ pub(super) async fn ack(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) async fn change(broker: &Broker, command: &Command) -> Answer {
     let header: ChangeInvisibleTimeRequestHeader = command.header()?;
+    check_invisible(header.invisible_time)?;
     let entry = ChangeEntry {
         handle: parse(broker, &header.extra_info, header.queue_id, header.offset)?,
         invisible_ms: header.invisible_time,
@@ -52,9 +56,13 @@ pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
     if header.consumer_group.trim().is_empty() || header.topic.trim().is_empty() {
         return Err(BrokerError::Illegal("consumerGroup and topic are needed in the header".into()));
     }
+    if broker.core().catalog().group(&header.consumer_group).is_none() {
+        return Err(BrokerError::GroupNotFound(header.consumer_group));
+    }
     let body: BatchChangeInvisibleBody = bounded(command)?;
-    if body.entries.len() > limits::BATCH_ENTRIES_MAX {
-        return Err(too_many(body.entries.len()));
+    let max = broker.config().batch_max_entries;
+    if body.entries.len() > max {
+        return Err(too_many(body.entries.len(), max));
     }
     let parsed: Vec<Result<ChangeEntry, BrokerError>> =
         body.entries.iter().map(|entry| change_entry(broker, &header, entry)).collect();
@@ -82,42 +90,28 @@ pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
     let body: BatchAckBody = bounded(command)?;
-    let mut handles: Vec<(usize, HandleRef)> = Vec::new();
-    let mut codes: Vec<i32> = Vec::new();
-    for (index, ack) in body.acks.iter().enumerate() {
-        for offset in ack.offsets() {
-            if codes.len() >= limits::BATCH_ENTRIES_MAX {
-                return Err(too_many(codes.len() + 1));
-            }
-            codes.push(response::NO_MESSAGE);
-            if let (Ok(queue), Ok(offset)) = (u32::try_from(ack.queue_id), u64::try_from(offset)) {
-                handles.push((index, HandleRef { queue, offset, pop_time_ms: ack.pop_time }));
-            } else {
-                handles.push((index, HandleRef { queue: u32::MAX, offset: u64::MAX, pop_time_ms: ack.pop_time }));
-            }
-        }
-    }
-    if handles.is_empty() {
+    let (parts, count) = parts_by_ledger(&body, broker.config().batch_max_entries)?;
+    if count == 0 {
         return Err(BrokerError::StaleHandle("the batch is empty".into()));
     }
-    // Entries of one group and topic, which is the usual case, are one record in the log.
-    let mut start = 0;
-    for run in handles.chunk_by(|(a, _), (b, _)| same_ledger(&body, *a, *b)) {
-        let end = start + run.len();
-        let ack = run.first().and_then(|(index, _)| body.acks.get(*index));
-        if let (Some(ack), Some(codes)) = (ack, codes.get_mut(start..end)) {
-            let topic = ack.retry.real_topic(&ack.consumer_group, &ack.topic);
-            let refs: Vec<HandleRef> = run.iter().map(|(_, handle)| *handle).collect();
-            match broker.core().ack(&ack.consumer_group, &topic, &refs).await {
-                Ok(outcomes) => {
-                    for (code, outcome) in codes.iter_mut().zip(&outcomes) {
-                        *code = acked(outcome).map_or_else(|error| error.code(), |()| response::SUCCESS);
-                    }
-                }
-                Err(error) => codes.fill(error.code()),
+    // A part is one record in the log; the parts go side by side, so that they share the sync.
+    let core = broker.core();
+    let outcomes = join_all(parts.iter().map(|part| core.ack(part.group, &part.topic, &part.handles))).await;
+    let mut codes = vec![response::NO_MESSAGE; count];
+    for (part, outcomes) in parts.iter().zip(&outcomes) {
+        for (position, place) in part.places.iter().enumerate() {
+            let code = match outcomes {
+                Ok(outcomes) => match outcomes.get(position).map(acked) {
+                    Some(Ok(())) => response::SUCCESS,
+                    Some(Err(error)) => error.code(),
+                    None => response::SYSTEM_ERROR,
+                },
+                Err(error) => error.code(),
+            };
+            if let Some(slot) = codes.get_mut(*place) {
+                *slot = code;
             }
         }
-        start = end;
     }
     if command.ext.get(ENTRY_RESULTS) == Some("true") {
         return Ok(ok_json(&EntryCodes { entries: codes.into_iter().map(|code| EntryCode { code }).collect() }));
@@ -132,11 +126,42 @@ pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
     }
 }
 
-fn same_ledger(body: &BatchAckBody, a: usize, b: usize) -> bool {
-    match (body.acks.get(a), body.acks.get(b)) {
-        (Some(a), Some(b)) => (&a.consumer_group, &a.topic, a.retry) == (&b.consumer_group, &b.topic, b.retry),
-        _ => false,
+/// What a batch acknowledges for one group on one topic, in the order of the request.
+struct Part<'a> {
+    group: &'a str,
+    topic: String,
+    handles: Vec<HandleRef>,
+    /// Where the answers of `handles` belong among those of the whole request.
+    places: Vec<usize>,
+}
+
+/// Splits a batch by group and topic, and counts its messages.
+fn parts_by_ledger(body: &BatchAckBody, max: usize) -> Result<(Vec<Part<'_>>, usize), BrokerError> {
+    let mut parts: Vec<Part<'_>> = Vec::new();
+    let mut known: HashMap<(&str, &str, TopicType), usize> = HashMap::new();
+    let mut count = 0;
+    for ack in &body.acks {
+        let part = *known.entry((&ack.consumer_group, &ack.topic, ack.retry)).or_insert_with(|| {
+            let topic = ack.retry.real_topic(&ack.consumer_group, &ack.topic);
+            parts.push(Part { group: &ack.consumer_group, topic, handles: Vec::new(), places: Vec::new() });
+            parts.len() - 1
+        });
+        let Some(part) = parts.get_mut(part) else { continue };
+        for offset in ack.offsets() {
+            if count >= max {
+                return Err(too_many(count + 1, max));
+            }
+            // A queue or offset below 0 names no message; an outcome of its own says so.
+            let (queue, offset) = match (u32::try_from(ack.queue_id), u64::try_from(offset)) {
+                (Ok(queue), Ok(offset)) => (queue, offset),
+                _ => (u32::MAX, u64::MAX),
+            };
+            part.handles.push(HandleRef { queue, offset, pop_time_ms: ack.pop_time });
+            part.places.push(count);
+            count += 1;
+        }
     }
+    Ok((parts, count))
 }
 
 /// A JSON body within the byte limit of batch requests.
@@ -151,8 +176,8 @@ fn bounded<B: waybill_protocol::remoting::JsonBody>(command: &Command) -> Result
     command.json().map_err(|error| BrokerError::Illegal(error.to_string()))
 }
 
-fn too_many(entries: usize) -> BrokerError {
-    BrokerError::Illegal(format!("{entries} entries in one batch, allowed are {}", limits::BATCH_ENTRIES_MAX))
+fn too_many(entries: usize, max: usize) -> BrokerError {
+    BrokerError::Illegal(format!("{entries} entries in one batch, allowed are {max} (batchMaxEntries)"))
 }
 
 fn change_entry(
@@ -164,11 +189,17 @@ fn change_entry(
     if foreign(&entry.consumer_group, &header.consumer_group) || foreign(&entry.topic, &header.topic) {
         return Err(BrokerError::Illegal("the entry names another group or topic than the header".into()));
     }
-    if !(0..=limits::INVISIBLE_MS_MAX).contains(&entry.invisible_time) {
-        return Err(BrokerError::InvalidParameter(format!("invisibleTime is {} ms", entry.invisible_time)));
-    }
+    check_invisible(entry.invisible_time)?;
     let handle = parse(broker, &entry.extra_info, entry.queue_id, entry.offset)?;
     Ok(ChangeEntry { handle, invisible_ms: entry.invisible_time, count: !entry.suspend })
+}
+
+fn check_invisible(ms: i64) -> Result<(), BrokerError> {
+    let max = limits::INVISIBLE_MS_MAX;
+    if (0..=max).contains(&ms) {
+        return Ok(());
+    }
+    Err(BrokerError::InvalidParameter(format!("invisibleTime is {ms} ms, allowed are 0 to {max}")))
 }
 
 fn parse(broker: &Broker, extra_info: &str, queue_id: i32, offset: i64) -> Result<HandleRef, BrokerError> {

@@ -128,6 +128,16 @@ impl Rig {
         self.ok(Self::send_command(topic, id, None, id)).await.header().unwrap()
     }
 
+    /// A message of a message group, in the queue that all of its group go to.
+    pub async fn send_in_group(&self, topic: &str, id: &str, message_group: &str) {
+        let mut command = Self::send_command(topic, id, None, id);
+        let mut header = SendMessageRequestHeader::decode_v2(&command.ext).unwrap();
+        properties::set(header.properties.as_mut().unwrap(), properties::SHARDING_KEY, message_group);
+        header.queue_id = 0;
+        command = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(command.body);
+        self.ok(command).await;
+    }
+
     pub async fn send_tagged(&self, topic: &str, id: &str, tag: &str) {
         self.ok(Self::send_command(topic, id, Some(tag), id)).await;
     }
