@@ -20,12 +20,11 @@ START_S = 30
 CHECKS = {}
 # Sends in flight at once: Apache's broker turns away a burst of 200 when it flushes synchronously.
 SENDS_AT_ONCE = 16
-# Apache's known failures: (client or None for all, check) -> (what the failure says, why).
-# They count as known there, never against Waybill.
-KNOWN_APACHE = {
-    (None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message"),
-    ("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused"),
-}
+# Known failures of Apache's programs: target -> (client or None for all, check) -> (what the failure says, why).
+# Where Apache's proxy stands before Waybill's broker, the failures of Apache's broker are none.
+NULL_SETTINGS = {("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused")}
+OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message")}
+KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS, "apache-proxy": NULL_SETTINGS}
 
 
 class Failed(Exception):

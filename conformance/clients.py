@@ -90,7 +90,7 @@ def install_rust():
 
 
 class Client:
-    """A published client: its name, what it has, how to install it, the command line of its agent."""
+    """A published client: its name, what it has, how to install it, the command line of its agent (given the folder for its logs)."""
 
     def __init__(self, name, package, features, install, command, await_s=5):
         self.name, self.package, self.features, self.install, self.command = name, package, features, install, command
@@ -101,12 +101,12 @@ class Client:
 # tls-ca: speaks TLS when it is given the certificate (--ca); tls-default: speaks TLS unless told otherwise.
 CLIENTS = {c.name: c for c in [
     Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "backoff", "tls-ca"}, install_python,
-           lambda: [environment.VENV / "bin/python", HERE / "python/agent.py"]),
-    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca"}, install_node, lambda: ["node", HERE / "node/agent.js"]),
+           lambda logs: [environment.VENV / "bin/python", HERE / "python/agent.py"]),
+    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca"}, install_node, lambda logs: ["node", HERE / "node/agent.js"]),
     Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "backoff", "tls", "tls-default"}, install_java,
-           lambda: ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={LOGS}",
+           lambda logs: ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={logs}",
                     "-cp", f"{HERE}/java/.cache/classes:{HERE}/java/.cache/lib/*", "Agent"]),
-    Client("rust", "rocketmq 5.0.0", set(), install_rust, lambda: [HERE / "rust/target/debug/conformance-rust"],
+    Client("rust", "rocketmq 5.0.0", set(), install_rust, lambda logs: [HERE / "rust/target/debug/conformance-rust"],
            await_s=10),  # its long-polling time-out is also its deadline, and a server wants more than 5 s of that
     # Go: not to be had from the module proxy here. Its place: a folder go/ with an agent that speaks the same lines,
     # an install function beside the others, and an entry in this table.
@@ -116,14 +116,14 @@ CLIENTS = {c.name: c for c in [
 class Agent:
     """A running agent process."""
 
-    def __init__(self, client, endpoint, ca=None):
-        LOGS.mkdir(parents=True, exist_ok=True)
+    def __init__(self, client, endpoint, logs=LOGS, ca=None):
+        logs.mkdir(parents=True, exist_ok=True)
         self.client, self.waiting, self.numbers = client, {}, itertools.count(1)
         self.lock = threading.Lock()
         self.features = client.features | ({"tls"} if ca and "tls-ca" in client.features else set())
-        variables = os.environ | {"HOME": str(LOGS)} | ({"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ca.resolve())} if ca else {})
-        with open(LOGS / f"{client.name}.err", "wb") as log:
-            self.process = subprocess.Popen([*map(str, client.command()), "--endpoint", endpoint, "--request-timeout",
+        variables = os.environ | {"HOME": str(logs)} | ({"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(ca.resolve())} if ca else {})
+        with open(logs / f"{client.name}.err", "wb") as log:
+            self.process = subprocess.Popen([*map(str, client.command(logs)), "--endpoint", endpoint, "--request-timeout",
                                              str(REQUEST_TIMEOUT_S)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                             stderr=log, env=variables)
         threading.Thread(target=self._read, daemon=True).start()

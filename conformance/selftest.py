@@ -60,10 +60,10 @@ class Comparison(unittest.TestCase):
         self.assertFalse(compare.same(question, changed, EXPECTED[question], True))
 
     def test_purpose_takes_only_the_precise_code(self):
-        self.assertTrue(compare.on_purpose("receive.no_telemetry", "40015 UNRECOGNIZED_CLIENT_TYPE 'x' messages=0 order=status"))
-        self.assertIsNone(compare.on_purpose("receive.no_telemetry", "50001 INTERNAL_SERVER_ERROR 'x' messages=0"))
-        self.assertIsNone(compare.on_purpose("ack.batch_one_bad", "30000 MULTIPLE_RESULTS 'x' entry[40013 X 'x'] entry[20000 OK 'OK']"))
-        self.assertIsNone(compare.on_purpose("send.ok", "50100 NOT_IMPLEMENTED 'x'"))
+        self.assertTrue(compare.on_purpose("receive.no_telemetry", "40015 UNRECOGNIZED_CLIENT_TYPE 'x' messages=0 order=status", "waybill"))
+        self.assertIsNone(compare.on_purpose("receive.no_telemetry", "50001 INTERNAL_SERVER_ERROR 'x' messages=0", "waybill"))
+        self.assertIsNone(compare.on_purpose("ack.batch_one_bad", "30000 MULTIPLE_RESULTS 'x' entry[40013 X 'x'] entry[20000 OK 'OK']", "waybill"))
+        self.assertIsNone(compare.on_purpose("send.ok", "50100 NOT_IMPLEMENTED 'x'", "waybill"))
 
 
 class Refusals(unittest.TestCase):

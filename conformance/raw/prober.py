@@ -22,8 +22,9 @@ from cases import CASES  # noqa: E402
 from compare import RACES_APACHE, essence, expected_answers, on_purpose, same  # noqa: E402
 
 SCENARIOS_AT_ONCE = 40
-# A question that met flow control (a busy server) is asked again that often.
-FLOW_CONTROL_TRIES = 5
+# A question that met flow control (a busy server) is asked again that often, one whose call was lost on a busy machine
+# this often.
+FLOW_CONTROL_TRIES, LOST_TRIES = 5, 2
 
 
 class Prober:
@@ -50,7 +51,7 @@ class Prober:
             self.asked.add(question)
             print(json.dumps({"check": question, "status": status, "note": note[:400], "seconds": time.monotonic() - began}), flush=True)
 
-    def ask(self, question, work):
+    def ask(self, question, work, lost_tries=LOST_TRIES):
         began = time.monotonic()
         try:
             answer = work()
@@ -61,6 +62,8 @@ class Prober:
                 answer = work()
         except grpc.RpcError as e:
             answer = questions.error(e)
+            if e.code() == grpc.StatusCode.DEADLINE_EXCEEDED and lost_tries and self.target == "waybill":
+                return self.ask(question, work, lost_tries - 1)
         except questions.NotAsked as e:
             return self.say(question, "skip", str(e), began)
         except Exception as e:  # a question that could not be put is a failure, not the end
@@ -69,11 +72,12 @@ class Prober:
         shown = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         if wanted is None:
             return self.say(question, "fail", f"no expected answer; got {shown}", began)
-        if same(question, answer, wanted, lite=self.target == "apache"):
+        apache_answers = self.target != "waybill"
+        if same(question, answer, wanted, lite=apache_answers):
             return self.say(question, "pass", "same", began)
-        if self.target == "apache" and RACES_APACHE.get(question) == essence(answer, True):
+        if apache_answers and question in RACES_APACHE and essence(answer, True).startswith(RACES_APACHE[question]):
             return self.say(question, "known", f"{shown} (Apache polls until the call's very deadline)", began)
-        reason = self.target == "waybill" and on_purpose(question, answer)
+        reason = on_purpose(question, answer, self.target)
         if reason:
             return self.say(question, "pass", f"different on purpose: {shown[:120]} ({reason})", began)
         return self.say(question, "fail", f"different: got {shown[:220]} | Apache {wanted[:160]}", began)
@@ -108,7 +112,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--admin", required=True)
-    parser.add_argument("--target", choices=["waybill", "apache"], default="waybill")
+    parser.add_argument("--target", choices=["waybill", "apache", "apache-proxy"], default="waybill")
     parser.add_argument("--auto-create", default="")
     parser.add_argument("--run-id", default=f"{int(time.time()):x}")
     Prober(parser.parse_args()).run()

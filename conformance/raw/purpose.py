@@ -1,4 +1,4 @@
-"""Where Waybill answers otherwise than Apache on purpose: question (a regular expression) → (accepted answer, reason).
+"""Where the answer may be another than Apache's: target → (question, a regular expression; accepted answer; reason).
 
 The accepted answer is a regular expression on the codes of the answer, top status first, then the entries.
 """
@@ -7,7 +7,16 @@ NO_EFFECT = "Apache answers OK without effect; refused instead"
 LATER = "not built yet: NOT_IMPLEMENTED or gRPC UNIMPLEMENTED until its issue"
 NOT_FOUND = "what is missing is named, not taken for a conflict or an internal error"
 
-PURPOSE = [
+# What the broker cannot do yet, whichever proxy asks it.
+NOT_YET = [
+    (r"tx\.entry\.form|recall\.handle_present", r".*", LATER),
+    (r"tx\.end\.commit", r"40008", LATER),
+    (r"(tx|recall)\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
+    (r"tx\.send|send\.type\.TRANSACTION->trans", r"50100", LATER),
+    (r"send\.type\.DELAY->delay|send\.delay_.*|recall\.handle_present", r"50100", LATER),
+]
+
+WAYBILL = [
     (r"receive\.bad_sql", r"40010", CLIENT_MISTAKE),
     (r"telemetry\.consumer\.bad_sql\.reply", r"INVALID_ARGUMENT|40010", "a filter that cannot be parsed is refused at once"),
     (r"telemetry\.consumer\.missing_group\.reply", r".*", "some clients wait for ever when their stream ends; told at receive"),
@@ -31,9 +40,16 @@ PURPOSE = [
     (r"send\.two", r"20000 20000 20000", "one entry for each message, with its own id, instead of one for all"),
     (r"ack\.expired_handle.*", r"20000 20000", "late, but nobody else was given the message: taken, which saves a duplicate"),
     (r"dlq\.message\.json", r".*", "a dead letter says where it comes from (dead_letter_queue), and its attempt"),
-    (r"tx\.entry\.form|recall\.handle_present", r".*", LATER),
-    (r"tx\.end\.commit", r"40008", LATER),
-    (r"(tx|recall)\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
-    (r"tx\.send|send\.type\.TRANSACTION->trans", r"50100", LATER),
-    (r"send\.type\.DELAY->delay|send\.delay_.*|recall\.handle_present", r"50100", LATER),
 ]
+
+# Apache's proxy before Waybill's broker: the proxy makes one code, INTERNAL_SERVER_ERROR, of all that the broker refuses.
+REFUSED = "Apache answers OK without effect; Waybill's broker refuses, and Apache's proxy has one code for that"
+APACHE_PROXY = [
+    (r"ack\.(wrong_(group|topic)|missing_group)", r"50001 50001", REFUSED),
+    (r"cid\.(missing_group|after_ack)", r"50001", REFUSED),
+    (r"receive\.batch_0", r"50001", "Waybill's broker refuses a receive of no messages; its sidecar does not pass one on"),
+    (r"tx\.end\.(commit_twice|unspecified|missing_topic)", r"40008", LATER),
+    (r"dlq\.message\.json", r".*", "a dead letter keeps its message type, and its attempt"),
+]
+
+PURPOSE = {"waybill": WAYBILL + NOT_YET, "apache-proxy": APACHE_PROXY + NOT_YET}
