@@ -20,8 +20,12 @@ pub const CLIENT_ID_BYTES: usize = 512;
 pub const ENDPOINT_ADDRESSES: usize = 32;
 /// Longest host in the endpoints of a request.
 pub const ENDPOINT_HOST_BYTES: usize = 255;
-/// Most queues in one answer.
+/// Most queues in one answer, and most queues of one topic that take messages.
 pub const ROUTE_QUEUES: usize = 16_384;
+/// Most queues of one topic on one broker that take messages.
+pub const BROKER_QUEUES: usize = 4_096;
+/// Most pairs of brokers of one name that are told apart in the log.
+pub const NAMESAKES: usize = 1_024;
 
 /// Most clients known at a time.
 pub const CLIENTS: usize = 20_000;

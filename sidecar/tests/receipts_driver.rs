@@ -540,18 +540,18 @@ async fn what_happens_is_seen_in_the_metrics() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     for line in [
-        "receipts_held 3",
-        "receipts_kept 1",
-        "receipts_due 0",
-        "receipts_in_flight 0",
-        "receipts_registered_total 4",
-        "receipts_renewed_total 3",
-        "receipts_late_total 0",
-        "receipts_failed_total{cause=\"busy\"} 3",
-        "receipts_dropped_total{cause=\"done\"} 1",
-        "receipts_batch_size_sum 6.0",
-        "receipts_batch_size_count 2",
-        "receipts_lag_seconds_count 2",
+        "waybill_sidecar_receipts_held 3",
+        "waybill_sidecar_receipts_kept 1",
+        "waybill_sidecar_receipts_due 0",
+        "waybill_sidecar_receipts_in_flight 0",
+        "waybill_sidecar_receipts_registered_total 4",
+        "waybill_sidecar_receipts_renewed_total 3",
+        "waybill_sidecar_receipts_late_total 0",
+        "waybill_sidecar_receipts_failed_total{cause=\"busy\"} 3",
+        "waybill_sidecar_receipts_dropped_total{cause=\"done\"} 1",
+        "waybill_sidecar_receipts_batch_size_sum 6.0",
+        "waybill_sidecar_receipts_batch_size_count 2",
+        "waybill_sidecar_receipts_lag_seconds_count 2",
     ] {
         assert!(text.lines().any(|found| found == line), "{line} is missing in\n{text}");
     }

@@ -45,6 +45,8 @@ pub struct BackendMetrics {
     fallbacks: Counter,
     given_back: Counter,
     lost_handles: Counter,
+    namesakes: Counter,
+    surplus_queues: Counter,
 }
 
 impl BackendMetrics {
@@ -70,6 +72,16 @@ impl BackendMetrics {
             "Messages of a broker's answer that could not be delivered because the answer does not say what their handle is",
             self.lost_handles.clone(),
         );
+        registry.register(
+            "waybill_sidecar_broker_name_conflicts",
+            "Answers about brokers in which one brokerName stood for two masters, of which one is not used",
+            self.namesakes.clone(),
+        );
+        registry.register(
+            "waybill_sidecar_route_queues_left_out",
+            "Queues of routes that are not used because a broker claims more than a sidecar uses",
+            self.surplus_queues.clone(),
+        );
     }
 
     pub(crate) fn count(&self, code: i32, outcome: Outcome) {
@@ -87,5 +99,13 @@ impl BackendMetrics {
 
     pub(crate) fn lost_handle(&self) {
         self.lost_handles.inc();
+    }
+
+    pub(crate) fn namesake(&self) {
+        self.namesakes.inc();
+    }
+
+    pub(crate) fn left_out(&self, queues: u64) {
+        self.surplus_queues.inc_by(queues);
     }
 }

@@ -1,6 +1,6 @@
 //! Taking messages.
 
-use std::{sync::Arc, sync::atomic::Ordering, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::oneshot;
 use waybill_protocol::remoting::{Command, PopMessageRequestHeader, codes::request};
@@ -11,6 +11,7 @@ use super::{
     service::{MessageService, Unanswered, millis},
     types::{ChangeEntry, LeaseRef, PopRequest, PopResult},
 };
+use crate::route::TopicRoute;
 
 /// The broker takes any of its queues.
 const ALL_QUEUES: i32 = -1;
@@ -56,15 +57,27 @@ impl MessageService {
         tokio::time::timeout(patience, waiting.receive()).await.unwrap_or(Err(BackendError::Timeout))
     }
 
-    /// The broker that was asked for, or the next one; another one if it cannot be reached.
+    /// Once more if the broker refuses and there is a newer route.
     async fn pop_from_some_broker(&self, request: &PopRequest) -> Answer {
         let route = self.route(&request.topic).await?;
+        let refusal = match self.pop_along(&route, request).await {
+            Err(refusal) => refusal,
+            popped => return popped,
+        };
+        match self.newer_route(&request.topic, &route, &refusal).await? {
+            Some(newer) => self.pop_along(&newer, request).await,
+            None => Err(refusal),
+        }
+    }
+
+    /// The broker that was asked for, or the next one; another one if it cannot be reached.
+    async fn pop_along(&self, route: &TopicRoute, request: &PopRequest) -> Answer {
         let brokers = route.readable_brokers();
         let asked_for = request.broker_name.as_deref().and_then(|name| brokers.iter().position(|known| known == name));
         if let Some(name) = asked_for.and_then(|index| brokers.get(index)) {
             return self.pop_from(name, request).await.map_err(BackendError::from)?;
         }
-        let first = self.inner.turn.fetch_add(1, Ordering::Relaxed);
+        let first = route.next_pop();
         let mut failure = BackendError::NoPermission(format!("topic {} has no readable queue", request.topic));
         for step in 0..brokers.len() {
             let Some(name) = brokers.get(first.wrapping_add(step) % brokers.len()) else { break };

@@ -1,6 +1,6 @@
 //! Storing messages.
 
-use std::{collections::HashSet, sync::atomic::Ordering};
+use std::collections::HashSet;
 
 use bytes::Bytes;
 use waybill_protocol::{
@@ -17,29 +17,47 @@ use super::{
     service::{MessageService, Unanswered},
     types::{OutgoingMessage, SendRequest, SendResult, SendStatus},
 };
-use crate::route::WriteQueue;
+use crate::route::{TopicRoute, WriteQueue};
 
-/// The template of topics that are created by being sent to, and how many queues such a topic asks for.
-const TEMPLATE: (&str, i32) = ("TBW102", 4);
+/// The template of topics that are created by being sent to, and how many queues such a topic asks for: more than any
+/// broker gives. Brokers take the lesser of this and their own `defaultTopicQueueNums`, so a topic has the same number of
+/// queues whether it came into being by its first send or by its first route. (Apache's proxy asks for 4.)
+const TEMPLATE: (&str, i32) = ("TBW102", 1_024);
 
 impl MessageService {
     /// Stores messages in one queue: of their message group, or else the queues take turns. A broker that cannot be
-    /// reached is passed over.
+    /// reached is passed over. A refusal that may be due to an old route leads to one more try, if there is a newer one.
     ///
     /// # Errors
     /// `TopicNotFound`, `NoPermission` (nothing to write to), `Illegal` (the broker refuses the content), and the
     /// temporary ones. After `Timeout` and `Unavailable` the messages may have been stored.
     pub async fn send(&self, request: SendRequest) -> Result<SendResult, BackendError> {
+        let command = command(&request)?;
         let route = self.route(&request.topic).await?;
+        let refusal = match self.send_along(&route, &request, command.clone()).await {
+            Err(refusal) => refusal,
+            sent => return sent,
+        };
+        match self.newer_route(&request.topic, &route, &refusal).await? {
+            Some(newer) => self.send_along(&newer, &request, command).await,
+            None => Err(refusal),
+        }
+    }
+
+    async fn send_along(
+        &self,
+        route: &TopicRoute,
+        request: &SendRequest,
+        command: Command,
+    ) -> Result<SendResult, BackendError> {
         let queues = route.write_queues();
         if queues.is_empty() {
             return Err(BackendError::NoPermission(format!("topic {} has no writable queue", request.topic)));
         }
-        let command = command(&request)?;
         let group = request.message_group.as_deref().filter(|_| request.messages.len() == 1);
         let first = match group {
             Some(group) => bucket_of(java_hash(group), queues.len()),
-            None => self.inner.turn.fetch_add(1, Ordering::Relaxed),
+            None => route.next_send(),
         };
         let mut passed_over: HashSet<&str> = HashSet::new();
         let mut failure = BackendError::Unavailable("no broker".to_owned());
@@ -48,7 +66,7 @@ impl MessageService {
             if passed_over.contains(queue.broker_name.as_str()) {
                 continue;
             }
-            match self.send_to(queue, &request, command.clone()).await {
+            match self.send_to(queue, request, command.clone()).await {
                 // Another queue would break the order of the group.
                 Err(unanswered) if unanswered.not_sent && group.is_none() => {
                     passed_over.insert(&queue.broker_name);

@@ -1,9 +1,6 @@
 //! The service itself: what it is made of, and one question to one broker.
 
-use std::{
-    sync::{Arc, atomic::AtomicUsize},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use waybill_ops::{clock::Clock, config::Live};
 use waybill_protocol::remoting::{Command, SubscriptionGroupConfig, TopicConfig};
@@ -36,8 +33,6 @@ pub(super) struct Inner {
     pub(super) groups: Cache<SubscriptionGroupConfig>,
     pub(super) peers: Peers,
     pub(super) superseded: Superseded,
-    /// Queues and brokers take turns.
-    pub(super) turn: AtomicUsize,
 }
 
 /// Why a broker gave no answer.
@@ -70,7 +65,6 @@ impl MessageService {
             groups: Cache::new(size(now.subscription_group_config_cache_max_num)),
             peers: Peers::default(),
             superseded: Superseded::default(),
-            turn: AtomicUsize::new(0),
             transport,
             config,
             clock,
@@ -85,6 +79,29 @@ impl MessageService {
     /// `TopicNotFound` if nobody knows it; `Unavailable`, `Timeout` if nobody can be asked.
     pub async fn route(&self, topic: &str) -> Result<Arc<TopicRoute>, BackendError> {
         self.inner.routes.topic(topic).await
+    }
+
+    /// A better route after a broker refused to take or give messages of `topic`, if the refusal may be due to `used` being
+    /// out of date. What the refused request should have done has not been done.
+    ///
+    /// # Errors
+    /// `TopicNotFound` if the topic is gone.
+    pub(super) async fn newer_route(
+        &self,
+        topic: &str,
+        used: &TopicRoute,
+        refusal: &BackendError,
+    ) -> Result<Option<Arc<TopicRoute>>, BackendError> {
+        // An illegal queue number is an illegal parameter.
+        let moved = matches!(
+            refusal,
+            BackendError::TopicNotFound(_) | BackendError::NoPermission(_) | BackendError::Illegal(_)
+        );
+        if !moved {
+            return Ok(None);
+        }
+        self.inner.topics.suspect(topic);
+        self.inner.routes.newer_topic(topic, used).await
     }
 
     /// Asks one broker one thing; any response code is an answer. `topic` is what the broker's name was found by.

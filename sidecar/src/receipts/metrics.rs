@@ -38,9 +38,13 @@ impl Default for Metrics {
 
 impl Metrics {
     pub(super) fn register(&self, registry: &mut Registry) {
-        registry.register("receipts_batch_size", "Handles in one request to a broker", self.batch_size.clone());
+        registry.register(
+            "waybill_sidecar_receipts_batch_size",
+            "Handles in one request to a broker",
+            self.batch_size.clone(),
+        );
         registry.register_with_unit(
-            "receipts_lag",
+            "waybill_sidecar_receipts_lag",
             "How late the earliest handle was when a request was made",
             Unit::Seconds,
             self.lag.clone(),
@@ -73,14 +77,14 @@ impl Collector for Scrape {
 
 fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, stats: &Stats, requests: u64) -> Result<(), fmt::Error> {
     let gauges = [
-        ("receipts_held", "Handles held", stats.held),
-        ("receipts_kept", "Handles held for the whole lease, not renewed", stats.kept),
-        ("receipts_gave_up", "Handles whose renewal failed for good", stats.gave_up),
-        ("receipts_let_go", "Handles remembered only for late acks", stats.let_go),
-        ("receipts_returning", "Handles on their way back to the broker", stats.returning),
-        ("receipts_due", "Handles that are due and wait for a request", stats.due),
-        ("receipts_in_flight", "Handles in requests under way", stats.in_flight),
-        ("receipts_requests", "Requests under way", requests),
+        ("waybill_sidecar_receipts_held", "Handles held", stats.held),
+        ("waybill_sidecar_receipts_kept", "Handles held for the whole lease, not renewed", stats.kept),
+        ("waybill_sidecar_receipts_gave_up", "Handles whose renewal failed for good", stats.gave_up),
+        ("waybill_sidecar_receipts_let_go", "Handles remembered only for late acks", stats.let_go),
+        ("waybill_sidecar_receipts_returning", "Handles on their way back to the broker", stats.returning),
+        ("waybill_sidecar_receipts_due", "Handles that are due and wait for a request", stats.due),
+        ("waybill_sidecar_receipts_in_flight", "Handles in requests under way", stats.in_flight),
+        ("waybill_sidecar_receipts_requests", "Requests under way", requests),
     ];
     for (name, help, value) in gauges {
         let gauge = ConstGauge::new(i64::try_from(value).unwrap_or(i64::MAX));
@@ -91,21 +95,25 @@ fn encode_gauges(encoder: &mut DescriptorEncoder<'_>, stats: &Stats, requests: u
 
 fn encode_counters(encoder: &mut DescriptorEncoder<'_>, counters: &Counters) -> Result<(), fmt::Error> {
     let plain = [
-        ("receipts_registered", "Handles taken over", counters.registered),
-        ("receipts_refused", "Handles not taken over because a limit was reached", counters.refused),
-        ("receipts_renewed", "Leases extended", counters.renewed),
-        ("receipts_late", "Leases that ended before they were renewed", counters.dropped(Dropped::Late)),
-        ("receipts_outlived", "Leases let go because they were held too long", counters.outlived),
-        ("receipts_stale", "Results that came too late to matter", counters.stale),
+        ("waybill_sidecar_receipts_registered", "Handles taken over", counters.registered),
+        ("waybill_sidecar_receipts_refused", "Handles not taken over because a limit was reached", counters.refused),
+        ("waybill_sidecar_receipts_renewed", "Leases extended", counters.renewed),
+        (
+            "waybill_sidecar_receipts_late",
+            "Leases that ended before they were renewed",
+            counters.dropped(Dropped::Late),
+        ),
+        ("waybill_sidecar_receipts_outlived", "Leases let go because they were held too long", counters.outlived),
+        ("waybill_sidecar_receipts_stale", "Results that came too late to matter", counters.stale),
     ];
     for (name, help, value) in plain {
         let counter = ConstCounter::new(value);
         counter.encode(encoder.encode_descriptor(name, help, None, counter.metric_type())?)?;
     }
     let failed = ChangeError::ALL.map(|error| (error.name(), counters.failed(error)));
-    encode_family(encoder, "receipts_failed", "Leases not changed, by cause", "cause", &failed)?;
+    encode_family(encoder, "waybill_sidecar_receipts_failed", "Leases not changed, by cause", "cause", &failed)?;
     let dropped = Dropped::ALL.map(|why| (why.name(), counters.dropped(why)));
-    encode_family(encoder, "receipts_dropped", "Handles not held any more, by cause", "cause", &dropped)
+    encode_family(encoder, "waybill_sidecar_receipts_dropped", "Handles not held any more, by cause", "cause", &dropped)
 }
 
 fn encode_family(

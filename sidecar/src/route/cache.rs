@@ -42,6 +42,8 @@ struct Known<V> {
     retry_at: Instant,
     /// Something suggests that it is out of date: wait for a look-up, and use this only if that fails.
     suspect: bool,
+    /// There may be something better: as if it were old enough to be looked up again.
+    outdated: bool,
 }
 
 impl<V> Clone for Cache<V> {
@@ -97,6 +99,18 @@ impl<V: Send + Sync + 'static> Cache<V> {
         }
     }
 
+    /// Everything is looked up again when it is next used, and used meanwhile.
+    pub(crate) fn outdate_all(&self) {
+        for known in self.slots.lock().values_mut().filter_map(|slot| slot.known.as_mut()) {
+            known.outdated = true;
+        }
+    }
+
+    /// The value of `key`, however old it is; nothing is looked up.
+    pub(crate) fn peek(&self, key: &str) -> Option<Arc<V>> {
+        self.slots.lock().get(key)?.known.as_ref()?.found.as_ref().ok().cloned()
+    }
+
     /// The look-up goes on if those who wait for it go away.
     fn start<F>(&self, key: &str, ages: Ages, load: F) -> SharedFuture<BoxFuture<'static, Found<V>>>
     where
@@ -120,13 +134,15 @@ impl<V: Send + Sync + 'static> Cache<V> {
         let now = Instant::now();
         match &found {
             Ok(_) | Err(BackendError::TopicNotFound(_) | BackendError::GroupNotFound(_)) => {
-                slot.known = Some(Known { found: found.clone(), at: now, retry_at: now, suspect: false });
+                let known = Known { found: found.clone(), at: now, retry_at: now, suspect: false, outdated: false };
+                slot.known = Some(known);
                 found
             }
             Err(_) => match &mut slot.known {
                 Some(known) if known.found.is_ok() && known.state(now, ages) != State::Expired => {
                     known.retry_at = now + RETRY;
                     known.suspect = false;
+                    known.outdated = false;
                     known.found.clone()
                 }
                 _ => {
@@ -158,7 +174,7 @@ impl<V> Known<V> {
             Ok(_) if age >= ages.expire => State::Expired,
             // Looked up a moment ago: asking again so soon would say the same.
             Ok(_) if self.suspect && age >= RETRY && now >= self.retry_at => State::Doubtful,
-            Ok(_) if age < ages.refresh || now < self.retry_at => State::Fresh,
+            Ok(_) if now < self.retry_at || age < if self.outdated { RETRY } else { ages.refresh } => State::Fresh,
             Ok(_) => State::Stale,
             Err(_) => State::Expired,
         }
@@ -306,6 +322,23 @@ mod tests {
         assert_eq!(source.count(), 3);
         assert_eq!(source.get(&cache, Ok(())).await, Ok(2), "not looked up again at once");
         assert_eq!(source.count(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_be_outdated_is_used_while_it_is_refreshed() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        cache.outdate_all();
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+        settle().await;
+        assert_eq!(source.count(), 1, "it was looked up a moment ago");
+        advance(RETRY).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1), "the old one, while the new one is fetched");
+        settle().await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2));
+        advance(RETRY).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(2));
+        assert_eq!(source.count(), 2, "once");
     }
 
     #[tokio::test(start_paused = true)]

@@ -2,6 +2,8 @@
 
 mod cache;
 mod cluster;
+mod namesakes;
+mod sources;
 mod topic;
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
@@ -19,6 +21,7 @@ pub(crate) use self::{
     cache::{Ages, Cache},
     cluster::Cluster,
 };
+use self::{namesakes::Namesakes, sources::Sources};
 use crate::{
     backend::{BackendError, BackendMetrics, Outcome, Subject, Transport, from_response},
     config::{Config, addresses},
@@ -40,10 +43,11 @@ struct Inner {
     transport: Arc<dyn Transport>,
     config: Arc<Live<Config>>,
     metrics: BackendMetrics,
-    sources: Vec<String>,
+    sources: Sources,
     topics: Cache<TopicRoute>,
     cluster: Cache<Cluster>,
     brokers: RwLock<HashMap<String, BrokerAddress>>,
+    namesakes: Namesakes,
 }
 
 struct BrokerAddress {
@@ -55,12 +59,11 @@ struct BrokerAddress {
 impl Routes {
     pub(crate) fn new(transport: Arc<dyn Transport>, config: Arc<Live<Config>>, metrics: BackendMetrics) -> Self {
         let now = config.get();
-        let sources = addresses(&now.namesrv_addr);
+        let sources = Sources::new(addresses(&now.namesrv_addr));
         let topics = Cache::new(usize::try_from(now.topic_route_service_cache_max_num).unwrap_or(1));
         let cluster = Cache::new(1);
-        Self {
-            inner: Arc::new(Inner { transport, config, metrics, sources, topics, cluster, brokers: RwLock::default() }),
-        }
+        let (brokers, namesakes) = (RwLock::default(), Namesakes::default());
+        Self { inner: Arc::new(Inner { transport, config, metrics, sources, topics, cluster, brokers, namesakes }) }
     }
 
     /// The route of `topic`. `TopicNotFound` if every source says so.
@@ -116,6 +119,24 @@ impl Routes {
         names
     }
 
+    /// The route of `topic`, looked up again unless that was done within the last second: a broker refused what `used` led
+    /// to, so it may be out of date. `None` if it is not, or if nothing newer can be had.
+    ///
+    /// # Errors
+    /// `TopicNotFound` if the topic is gone.
+    pub(crate) async fn newer_topic(
+        &self,
+        topic: &str,
+        used: &TopicRoute,
+    ) -> Result<Option<Arc<TopicRoute>>, BackendError> {
+        self.inner.topics.suspect(topic);
+        match self.topic(topic).await {
+            Ok(route) => Ok(Some(route).filter(|route| !route.leads_to_the_same(used))),
+            Err(gone @ BackendError::TopicNotFound(_)) => Err(gone),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// A connection to this broker failed: its address may have changed.
     pub(crate) fn suspect(&self, broker: &str, topic: &str) {
         if let Some(known) = self.inner.brokers.write().get_mut(broker) {
@@ -146,7 +167,16 @@ impl Routes {
             Some(error) if found.is_empty() => Err(error),
             _ if found.is_empty() => Err(BackendError::TopicNotFound(topic.to_owned())),
             _ => {
-                let route = TopicRoute::merge(found);
+                self.tell_apart(found.iter().flat_map(|route| &route.broker_datas));
+                let mut route = TopicRoute::merge(found);
+                if let Some(older) = self.inner.topics.peek(topic) {
+                    route.go_on_from(&older);
+                }
+                if route.left_out() > 0 {
+                    let queues = route.left_out();
+                    self.inner.metrics.left_out(queues);
+                    tracing::warn!(topic, queues, "a route has more queues than a sidecar uses, these are left out");
+                }
                 self.learn(&route.brokers);
                 Ok(route)
             }
@@ -166,6 +196,7 @@ impl Routes {
         match silent {
             Some(error) if found.is_empty() => Err(error),
             silent => {
+                self.tell_apart(found.iter().flat_map(|info| info.broker_addr_table.values()));
                 let cluster = Cluster::merge(found, silent);
                 self.learn(&cluster.brokers);
                 Ok(cluster)
@@ -175,13 +206,31 @@ impl Routes {
 
     /// What every source says.
     async fn ask_all<B: JsonBody>(&self, request: &Command, subject: Subject<'_>) -> Vec<Result<B, BackendError>> {
-        join_all(self.inner.sources.iter().map(|source| self.ask(source, request, subject))).await
+        join_all(self.inner.sources.all().iter().map(|source| self.ask(source, request, subject))).await
+    }
+
+    /// One name must stand for one broker: what is sent to the others of that name would be lost to those who ask by name.
+    fn tell_apart<'a>(&self, said: impl IntoIterator<Item = &'a BrokerData>) {
+        for (name, used, other) in namesakes::find(said) {
+            self.inner.metrics.namesake();
+            if self.inner.namesakes.is_new(name, used, other) {
+                tracing::warn!(
+                    broker = name,
+                    used,
+                    other,
+                    "two brokers have the same brokerName, only the first is used: give each a name of its own"
+                );
+            }
+        }
     }
 
     async fn ask<B: JsonBody>(&self, source: &str, request: &Command, subject: Subject<'_>) -> Result<B, BackendError> {
         let answer = self.inner.transport.call(source, request.clone(), LOOKUP).await;
         let outcome = answer.as_ref().map_or(Outcome::NoAnswer, |answer| Outcome::of(answer.code));
         self.inner.metrics.count(request.code, outcome);
+        if answer.is_err() {
+            self.inner.sources.silent(&self.inner, source);
+        }
         let answer = answer?;
         if answer.code != response::SUCCESS {
             return Err(from_response(&answer, subject));
