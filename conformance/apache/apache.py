@@ -133,11 +133,12 @@ class Apache:
     cluster         name of the cluster, "DefaultCluster"
     serialize       None, or "ROCKETMQ" to make all processes write binary headers
     java_options    further JVM options of all processes
+    detached        whether the processes are in sessions of their own, so that they outlive the caller and its terminal; True
     """
 
     def __init__(self, dir=None, pop="fs", flush="async", auto_create_topic=True, auto_create_group=True,
                  batch_ack=False, recall=False, ports=None, heaps=None, broker_set=None, proxy_set=None,
-                 serialize=None, external=None, cluster=CLUSTER, java_options=()):
+                 serialize=None, external=None, cluster=CLUSTER, java_options=(), detached=True):
         self.temporary = dir is None
         self.dir = pathlib.Path(dir or tempfile.mkdtemp(prefix="waybill-apache-")).resolve()
         self.ports = {**free_ports(), **{k: int(v) for k, v in (ports or {}).items() if v}}
@@ -147,7 +148,7 @@ class Apache:
         self.options = {"pop": pop, "flush": flush, "auto_create_topic": auto_create_topic,
                         "auto_create_group": auto_create_group, "batch_ack": batch_ack, "recall": recall,
                         "serialize": serialize, "external": external, "cluster": cluster, "broker_set": broker_set or {}, "proxy_set": proxy_set or {}}
-        self.java_options = list(java_options)
+        self.java_options, self.detached = list(java_options), detached
         self.pids, self.started = {}, {}
 
     endpoint = property(lambda self: f"127.0.0.1:{self.ports['proxy']}")
@@ -227,7 +228,7 @@ class Apache:
         environment |= {"ROCKETMQ_HOME": str(self.dir), "RMQ_PROXY_HOME": str(self.dir)}
         with open(self.dir / f"{name}.log", "ab") as log:
             process = subprocess.Popen(command, cwd=self.dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-                                       env=environment, start_new_session=True)
+                                       env=environment, start_new_session=self.detached)
         self.pids[name], self.started[name] = process.pid, start_time(process.pid)
         self._processes = getattr(self, "_processes", []) + [process]
         (self.dir / "state.json").write_text(json.dumps(self.state(), indent=1))
