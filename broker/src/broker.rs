@@ -18,6 +18,7 @@ use crate::clients::Clients;
 use crate::config::BrokerConfig;
 use crate::core::Core;
 use crate::error::BrokerError;
+use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::server::{self, Peer};
 use crate::store::Health;
@@ -32,6 +33,8 @@ pub struct Broker {
     pub(crate) metrics: Arc<Metrics>,
     core: ArcSwap<Core>,
     clients: Mutex<Clients>,
+    /// None: leases are never given back before their time.
+    liveness: Option<Mutex<Liveness>>,
     port: AtomicU16,
     stop: CancellationToken,
 }
@@ -62,6 +65,7 @@ impl Broker {
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::default());
         let core = Core::open(Arc::clone(&config), Arc::clone(&clock), Arc::clone(&metrics), config.listen_port)?;
+        let liveness = watch(&config, clock.now_ms(), &core);
         let broker = Arc::new(Self {
             port: AtomicU16::new(config.listen_port),
             config,
@@ -69,6 +73,7 @@ impl Broker {
             metrics,
             core: ArcSwap::from_pointee(core),
             clients: Mutex::default(),
+            liveness,
             stop: CancellationToken::new(),
         });
         broker.metrics.watch_store(&broker);
@@ -178,6 +183,75 @@ impl Broker {
         self.clients.lock().connection_closed(peer.connection);
     }
 
+    /// A client asked for messages through a sidecar.
+    pub(crate) fn client_seen(&self, client: &str) {
+        if let Some(liveness) = &self.liveness
+            && !liveness.lock().seen(self.now(), client)
+        {
+            self.metrics.client_not_watched();
+        }
+    }
+
+    /// A sidecar speaks for its clients. Answers who of `gone` is alive elsewhere.
+    ///
+    /// # Errors
+    /// The broker watches no clients.
+    pub(crate) fn vouch(
+        &self,
+        sidecar: &Arc<str>,
+        alive: &[String],
+        gone: Vec<String>,
+    ) -> Result<Vec<String>, BrokerError> {
+        let Some(liveness) = &self.liveness else {
+            return Err(BrokerError::NotSupported("clientGoneAfter is 0: the broker does not watch clients".into()));
+        };
+        let now = self.now();
+        let mut liveness = liveness.lock();
+        for client in alive {
+            if !client.is_empty() && !liveness.vouch(now, sidecar, client) {
+                self.metrics.client_not_watched();
+            }
+        }
+        Ok(gone.into_iter().filter(|client| liveness.leave(now, sidecar, client)).collect())
+    }
+
+    /// Gives back what clients hold that nobody has vouched for long enough. Answers how many leases that were.
+    ///
+    /// # Errors
+    /// The store takes no writes; the clients are taken up again, and the next call tries once more.
+    pub async fn release_gone_clients(&self) -> Result<u64, BrokerError> {
+        let Some(liveness) = &self.liveness else { return Ok(0) };
+        let gone = liveness.lock().sweep(self.now());
+        if gone.is_empty() {
+            return Ok(0);
+        }
+        match self.core().release_clients(&gone).await {
+            Ok(leases) => {
+                self.metrics.clients_gone(gone.len() as u64, leases);
+                if leases > 0 {
+                    info!(
+                        clients = gone.len(),
+                        leases, "nobody vouches for these clients; what they held is given back"
+                    );
+                }
+                Ok(leases)
+            }
+            Err(error) => {
+                let mut liveness = liveness.lock();
+                let since = self.now().saturating_sub(liveness.gone_after_ms());
+                for client in &gone {
+                    liveness.seen(since, client);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Clients whose life is watched.
+    pub(crate) fn clients_watched(&self) -> usize {
+        self.liveness.as_ref().map_or(0, |liveness| liveness.lock().len())
+    }
+
     async fn keep_house(self: Arc<Self>) {
         let expiry = i64::try_from(self.config.channel_expired_timeout).unwrap_or(i64::MAX);
         loop {
@@ -189,6 +263,9 @@ impl Broker {
             self.clients.lock().expire(now, expiry);
             if let Health::Failed(reason) = self.core().store().health() {
                 self.reopen(&reason);
+            }
+            if let Err(error) = self.release_gone_clients().await {
+                warn!(%error, "what gone clients hold could not be given back; tried again in a second");
             }
         }
     }
@@ -211,4 +288,17 @@ impl Broker {
             Err(error) => error!(%error, "the store could not be opened again; the next try is in a second"),
         }
     }
+}
+
+/// Everybody who holds something from before gets the full time to be vouched for.
+fn watch(config: &BrokerConfig, now_ms: i64, core: &Core) -> Option<Mutex<Liveness>> {
+    let gone_after = i64::try_from(config.client_gone_after).unwrap_or(i64::MAX);
+    if gone_after == 0 {
+        return None;
+    }
+    let mut liveness = Liveness::new(now_ms, gone_after);
+    for holder in core.holders() {
+        liveness.seen(now_ms, &holder);
+    }
+    Some(Mutex::new(liveness))
 }

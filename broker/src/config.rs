@@ -68,6 +68,8 @@ pub struct BrokerConfig {
     pub batch_max_entries: usize,
     /// Milliseconds after which a client that sends no heartbeat is forgotten.
     pub channel_expired_timeout: u64,
+    /// Milliseconds after which what a client holds is given back if no sidecar has vouched for it, 3000 to 86400000; 0 = never.
+    pub client_gone_after: u64,
     /// Seconds a stopping broker waits for requests in hand.
     pub shutdown_grace_seconds: u64,
 }
@@ -97,6 +99,7 @@ impl Default for BrokerConfig {
             max_pop_polling_size: 100_000,
             batch_max_entries: 1024,
             channel_expired_timeout: 120_000,
+            client_gone_after: 30_000,
             shutdown_grace_seconds: 10,
         }
     }
@@ -141,6 +144,9 @@ impl Validate for BrokerConfig {
         within("maxPopPollingSize", self.max_pop_polling_size as u64, 1, 1 << 24)?;
         within("batchMaxEntries", self.batch_max_entries as u64, 1, limits::BATCH_ENTRIES_MAX)?;
         within("channelExpiredTimeout", self.channel_expired_timeout, 1_000, 86_400_000)?;
+        if self.client_gone_after != 0 {
+            within("clientGoneAfter", self.client_gone_after, 3_000, 86_400_000)?;
+        }
         within("shutdownGraceSeconds", self.shutdown_grace_seconds, 0, 3_600)?;
         if !matches!(self.broker_permission, 0 | 2 | 4 | 6) {
             let reason = format!("is {}, allowed are 0, 2 (write), 4 (read) and 6", self.broker_permission);

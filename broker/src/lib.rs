@@ -17,6 +17,7 @@ pub mod core;
 mod error;
 pub mod lease;
 pub mod limits;
+mod liveness;
 mod metrics;
 pub mod server;
 pub mod store;

@@ -30,6 +30,12 @@ pub const REQUESTS_PER_CONNECTION_MAX: usize = 8_192;
 pub const RESPONSE_BYTES_PER_CONNECTION_MAX: usize = 64 * 1024 * 1024;
 /// Clients in the registry (HEART_BEAT).
 pub const CLIENTS_MAX: usize = 100_000;
+/// Clients that one VOUCH_FOR_CLIENTS names.
+pub const VOUCHES_PER_REQUEST_MAX: usize = 10_000;
+/// Clients whose life is watched; more keep their leases to the end.
+pub const WATCHED_CLIENTS_MAX: usize = 1_000_000;
+/// Sidecars that vouch for one client at the same time; the one that was silent longest makes room.
+pub const VOUCHERS_PER_CLIENT_MAX: usize = 8;
 /// Groups one client may register.
 pub const GROUPS_PER_CLIENT_MAX: usize = 1_024;
 /// Leases one answer to `waybill lease list` carries.

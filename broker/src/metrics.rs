@@ -57,6 +57,9 @@ pub struct Metrics {
     connections_refused: Counter,
     damaged_messages: Counter,
     reopened: Counter,
+    clients_gone: Counter,
+    leases_of_gone: Counter,
+    clients_not_watched: Counter,
 }
 
 impl Default for Metrics {
@@ -77,6 +80,9 @@ impl Default for Metrics {
             connections_refused: Counter::default(),
             damaged_messages: Counter::default(),
             reopened: Counter::default(),
+            clients_gone: Counter::default(),
+            leases_of_gone: Counter::default(),
+            clients_not_watched: Counter::default(),
         };
         let mut registry = metrics.registry.lock();
         registry.register(
@@ -124,6 +130,21 @@ impl Default for Metrics {
             "waybill_broker_store_reopened",
             "Times the store was opened again after a failure",
             metrics.reopened.clone(),
+        );
+        registry.register(
+            "waybill_broker_clients_gone",
+            "Clients that no sidecar vouched for any longer",
+            metrics.clients_gone.clone(),
+        );
+        registry.register(
+            "waybill_broker_leases_of_gone_clients",
+            "Leases given back because nobody vouched for their holder",
+            metrics.leases_of_gone.clone(),
+        );
+        registry.register(
+            "waybill_broker_clients_not_watched",
+            "Times a client was over the limit of clients whose life is watched",
+            metrics.clients_not_watched.clone(),
         );
         drop(registry);
         metrics
@@ -186,6 +207,15 @@ impl Metrics {
         self.damaged_messages.inc();
     }
 
+    pub(crate) fn clients_gone(&self, clients: u64, leases: u64) {
+        self.clients_gone.inc_by(clients);
+        self.leases_of_gone.inc_by(leases);
+    }
+
+    pub(crate) fn client_not_watched(&self) {
+        self.clients_not_watched.inc();
+    }
+
     pub(crate) fn store_reopened(&self) {
         self.reopened.inc();
     }
@@ -242,6 +272,10 @@ impl Collector for StoreMetrics {
         let help = "1 while messages are refused because the disk is full";
         let metric = encoder.encode_descriptor("waybill_store_disk_full", help, None, MetricType::Gauge)?;
         ConstGauge::new(full).encode(metric)?;
+        let watched = i64::try_from(broker.clients_watched()).unwrap_or(i64::MAX);
+        let help = "Clients whose life is watched because they come through sidecars";
+        let metric = encoder.encode_descriptor("waybill_broker_clients_watched", help, None, MetricType::Gauge)?;
+        ConstGauge::new(watched).encode(metric)?;
         encode_groups(&broker, &mut encoder)
     }
 }

@@ -81,8 +81,9 @@ impl Random {
 
 /// A frame that is well-formed as a frame, with fields that are missing, absurd or of the wrong kind.
 fn absurd_request(random: &mut Random) -> Command {
-    const CODES: [i32; 16] =
-        [10, 310, 320, 36, 200_050, 200_051, 200_053, 200_054, 200_151, 200_153, 105, 17, 200, 34, 14, 300_001];
+    const CODES: [i32; 17] = [
+        10, 310, 320, 36, 200_050, 200_051, 200_053, 200_054, 200_151, 200_153, 105, 17, 200, 34, 14, 200_901, 200_902,
+    ];
     const NAMES: [&str; 14] = [
         "consumerGroup",
         "topic",

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use support::{Got, Rig};
 use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
-use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
     GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header,
@@ -231,7 +231,7 @@ async fn leases_are_listed_with_their_holder() {
     let (rig, got) = with_messages(2).await;
     rig.change("g", "t", &got[1].handle, 90_000).await.unwrap();
     let rig = rig.reopen();
-    let mut command = Command::request(waybill_broker::server::WAYBILL_LIST_LEASES);
+    let mut command = Command::request(own::LIST_LEASES);
     command.ext.set("consumerGroup", "g");
     let answer = rig.ok(command).await;
     let text = std::str::from_utf8(&answer.body).unwrap();

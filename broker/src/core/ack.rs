@@ -104,7 +104,7 @@ impl Core {
         (outcomes, commit)
     }
 
-    fn submit_if_any(&self, consumer: &GroupTopic, changes: &[crate::lease::Change]) -> Option<Commit> {
+    pub(super) fn submit_if_any(&self, consumer: &GroupTopic, changes: &[crate::lease::Change]) -> Option<Commit> {
         if changes.is_empty() {
             return None;
         }

@@ -73,6 +73,17 @@ impl Holders {
         number
     }
 
+    /// The numbers of those of these client ids that have one.
+    pub(crate) fn numbers(&self, names: &[Arc<str>]) -> HashSet<u32> {
+        let table = self.table.lock();
+        names.iter().filter_map(|name| table.by_name.get(truncated(name)).copied()).collect()
+    }
+
+    /// The client ids of all who have a number.
+    pub(crate) fn names(&self) -> Vec<Arc<str>> {
+        self.table.lock().by_name.keys().cloned().collect()
+    }
+
     /// The client id of a number, if it is known.
     pub(crate) fn name(&self, number: u32) -> Option<Arc<str>> {
         self.table.lock().by_number.get(&number).cloned()

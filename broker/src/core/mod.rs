@@ -7,6 +7,7 @@
 mod ack;
 mod dead_letters;
 mod filter;
+mod gone;
 mod holders;
 mod inspect;
 mod manage;

@@ -105,14 +105,20 @@ impl Ledger {
         args.iter().map(|args| self.change(now_ms, *args, changes)).collect()
     }
 
-    /// Gives back all live leases of a client that is gone: visible again `invisible_ms` from now, or earlier if they would be anyway.
-    /// Answers how many were changed. Costs a look at every open row.
-    pub fn release_holder(&mut self, now_ms: i64, holder: u32, invisible_ms: i64, changes: &mut Vec<Change>) -> usize {
+    /// Gives back all live leases of clients that are gone: visible again `invisible_ms` from now, or earlier if they would be anyway.
+    /// `gone` is asked about each holder. Answers how many were changed. Costs a look at every open row.
+    pub fn release_held_by(
+        &mut self,
+        now_ms: i64,
+        gone: impl Fn(u32) -> bool,
+        invisible_ms: i64,
+        changes: &mut Vec<Change>,
+    ) -> usize {
         let now = self.tick(now_ms);
         let until = now + invisible_ms.clamp(0, MAX_MS);
         let held: Vec<ChangeArgs> = self
             .iter()
-            .filter(|(_, _, lease)| lease.holder == holder && lease.deadline_ms() > until)
+            .filter(|(_, _, lease)| lease.deadline_ms() > until && gone(lease.holder))
             .map(|(queue, offset, lease)| ChangeArgs {
                 lease: LeaseRef { queue, offset, pop_time_ms: lease.pop_time_ms },
                 invisible_ms,

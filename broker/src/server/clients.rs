@@ -1,12 +1,14 @@
-//! HEART_BEAT, UNREGISTER_CLIENT and GET_CONSUMER_LIST_BY_GROUP.
+//! HEART_BEAT, UNREGISTER_CLIENT, GET_CONSUMER_LIST_BY_GROUP and VOUCH_FOR_CLIENTS.
 
 use waybill_protocol::remoting::{
     Command, ConsumerList, GetConsumerListByGroupRequestHeader, HeartbeatData, UnregisterClientRequestHeader,
+    VouchAnswer, VouchBody,
 };
 
 use super::{Answer, Peer, ok, ok_json};
 use crate::Broker;
 use crate::error::BrokerError;
+use crate::limits;
 
 pub(super) async fn heartbeat(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
     let data: HeartbeatData = command.json()?;
@@ -34,4 +36,19 @@ pub(super) fn consumers(broker: &Broker, command: &Command) -> Answer {
         return Err(BrokerError::NoConsumer(header.consumer_group));
     }
     Ok(ok_json(&ConsumerList { consumer_id_list: ids }))
+}
+
+pub(super) fn vouch(broker: &Broker, command: &Command) -> Answer {
+    let body: VouchBody = command.json()?;
+    if body.sidecar_id.is_empty() {
+        return Err(BrokerError::InvalidParameter("sidecarId is empty".into()));
+    }
+    let count = body.alive.len() + body.gone.len();
+    if count > limits::VOUCHES_PER_REQUEST_MAX {
+        let max = limits::VOUCHES_PER_REQUEST_MAX;
+        return Err(BrokerError::InvalidParameter(format!("{count} clients in one request, allowed are {max}")));
+    }
+    let elsewhere = broker.vouch(&body.sidecar_id.as_str().into(), &body.alive, body.gone)?;
+    let client_gone_after = i64::try_from(broker.config().client_gone_after).unwrap_or(i64::MAX);
+    Ok(ok_json(&VouchAnswer { elsewhere, client_gone_after }))
 }

@@ -9,11 +9,6 @@ use crate::core::LeaseView;
 use crate::error::BrokerError;
 use crate::limits;
 
-/// Request code of the list of leases. Ours: upstream's codes end far below.
-///
-/// Header: consumerGroup, topic (optional). Answer: JSON `{"leases":[…],"truncated":bool}`.
-pub const WAYBILL_LIST_LEASES: i32 = 300_001;
-
 #[derive(Serialize)]
 struct Leases {
     leases: Vec<LeaseView>,

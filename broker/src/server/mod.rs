@@ -13,10 +13,9 @@ mod send;
 mod topics;
 
 pub use connection::Peer;
-pub use leases::WAYBILL_LIST_LEASES;
 pub(crate) use listener::serve;
 
-use waybill_protocol::remoting::codes::{canonical, request, response};
+use waybill_protocol::remoting::codes::{canonical, own, request, response};
 use waybill_protocol::remoting::{BodyError, Command, Header, HeaderError, JsonBody};
 
 use crate::Broker;
@@ -66,11 +65,12 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::HEART_BEAT => clients::heartbeat(broker, peer, command).await,
         request::UNREGISTER_CLIENT => clients::unregister(broker, command),
         request::GET_CONSUMER_LIST_BY_GROUP => clients::consumers(broker, command),
+        own::VOUCH_FOR_CLIENTS => clients::vouch(broker, command),
         request::QUERY_CONSUMER_OFFSET => offsets::query(broker, command),
         request::UPDATE_CONSUMER_OFFSET => offsets::update(broker, command).await,
         request::GET_MAX_OFFSET => offsets::bound(broker, command, offsets::Bound::Max),
         request::GET_MIN_OFFSET => offsets::bound(broker, command, offsets::Bound::Min),
-        WAYBILL_LIST_LEASES => leases::list(broker, command),
+        own::LIST_LEASES => leases::list(broker, command),
         _ => Ok(Command::response(
             response::REQUEST_CODE_NOT_SUPPORTED,
             format!(" request type {} not supported", command.code),

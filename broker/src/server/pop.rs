@@ -33,6 +33,9 @@ pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answ
         expression: header.exp,
         client_id: header.client_id,
     };
+    if let Some(client) = &pop.client_id {
+        broker.client_seen(client);
+    }
     let answer = broker.core().pop(&pop, &peer.gone).await?;
     Ok(found(&answer))
 }

@@ -164,8 +164,9 @@ impl Life {
                 self.change(&args);
             }
             Op::Release { holder, invisible } => {
-                let changed =
-                    self.world.with(|w, changes| w.ledger.release_holder(w.now, *holder, *invisible, changes));
+                let changed = self.world.with(|w, changes| {
+                    w.ledger.release_held_by(w.now, |held_by| held_by == *holder, *invisible, changes)
+                });
                 assert_eq!(changed, self.oracle.release(self.world.now, *holder, *invisible));
             }
             Op::Judge { queue, offset, verdict } => {

@@ -439,13 +439,13 @@ fn a_client_that_is_gone_gives_everything_back_in_one_go() {
     w.args.holder = 5;
     w.pop_max(2);
     assert_eq!(
-        w.with(|w, changes| w.ledger.release_holder(w.now, 4, 10, changes)),
+        w.with(|w, changes| w.ledger.release_held_by(w.now, |holder| holder == 4, 10, changes)),
         2,
         "one of three is visible earlier anyway"
     );
     w.now += 10;
     assert_eq!(offsets(&w.pop_max(9)), [1, 0, 2]);
-    assert_eq!(w.with(|w, changes| w.ledger.release_holder(w.now, 4, 0, changes)), 0);
+    assert_eq!(w.with(|w, changes| w.ledger.release_held_by(w.now, |holder| holder == 4, 0, changes)), 0);
 }
 
 #[test]

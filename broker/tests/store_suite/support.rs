@@ -312,10 +312,15 @@ pub(crate) fn edit(dir: &Path, position: u64, change: impl FnOnce(&mut [u8])) {
     fs::write(path, bytes).unwrap();
 }
 
+/// Bytes of a segment's header.
+const SEGMENT_HEADER: usize = 32;
+
 /// Cuts the log off at a position; answers which of the records that end at `ends` are whole nevertheless. Zeros that are missing are
 /// no loss.
 pub(crate) fn cut(dir: &Path, position: u64, ends: &[u64]) -> usize {
     let (path, at) = locate(dir, position);
+    // The header of a segment is on the disk before the segment has its name.
+    let (position, at) = (position + SEGMENT_HEADER.saturating_sub(at) as u64, at.max(SEGMENT_HEADER));
     let bytes = fs::read(&path).unwrap();
     let written = bytes[..at].iter().chain(bytes[at..].iter().take_while(|byte| **byte == 0)).count();
     let whole = position - at as u64 + written as u64;

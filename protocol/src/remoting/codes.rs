@@ -2,8 +2,8 @@
 
 /// Declares constants and the way back from number to name.
 macro_rules! codes {
-    ($($name:ident = $code:literal,)*) => {
-        $( pub const $name: i32 = $code; )*
+    ($($(#[$about:meta])* $name:ident = $code:literal,)*) => {
+        $( $(#[$about])* pub const $name: i32 = $code; )*
 
         /// All of them, by name.
         pub const ALL: &[(&str, i32)] = &[$( (stringify!($name), $code), )*];
@@ -25,7 +25,8 @@ pub fn canonical(code: i32) -> i32 {
     const BEYOND_16_BITS: i32 = 200_000;
     const FIRST: i32 = BEYOND_16_BITS as i16 as i32;
     let whole = code.wrapping_sub(FIRST).wrapping_add(BEYOND_16_BITS);
-    if (FIRST..FIRST + 1000).contains(&code) && request::name(whole).is_some() { whole } else { code }
+    let known = (FIRST..FIRST + 1000).contains(&code) && (request::name(whole).is_some() || own::name(whole).is_some());
+    if known { whole } else { code }
 }
 
 /// What is asked.
@@ -202,6 +203,16 @@ pub mod request {
         TRIGGER_LITE_DISPATCH = 200079,
         BATCH_ACK_MESSAGE = 200151,
         BATCH_CHANGE_MESSAGE_INVISIBLETIME = 200153,
+    }
+}
+
+/// What only Waybill's brokers are asked; other servers answer REQUEST_CODE_NOT_SUPPORTED. Upstream's codes end far below.
+pub mod own {
+    codes! {
+        /// Who holds what. Header: consumerGroup, topic (optional). Answer: JSON `{"leases":[…],"truncated":bool}`.
+        LIST_LEASES = 200901,
+        /// A sidecar tells which of its clients are alive. Bodies: `VouchBody`, `VouchAnswer`.
+        VOUCH_FOR_CLIENTS = 200902,
     }
 }
 

@@ -3,15 +3,12 @@
 use serde::{Deserialize, Serialize};
 use waybill_ops::clock;
 use waybill_protocol::remoting::Command as Remoting;
-use waybill_protocol::remoting::codes::response;
+use waybill_protocol::remoting::codes::{own, response};
 
 use super::Address;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 use crate::quantity::millis;
-
-/// Waybill's own request: fields `consumerGroup` and, optional, `topic`; the answer's body is [`Leases`].
-const WAYBILL_LIST_LEASES: i32 = 300_001;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -74,7 +71,7 @@ impl Command {
 }
 
 async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
-    let mut question = Remoting::request(WAYBILL_LIST_LEASES);
+    let mut question = Remoting::request(own::LIST_LEASES);
     question.ext.set("consumerGroup", &args.group);
     if let Some(topic) = &args.topic {
         question.ext.set("topic", topic);

@@ -56,6 +56,27 @@ bodies! {
         expression_type: String = "TAG".to_owned(),
     }
 
+    /// The body of VOUCH_FOR_CLIENTS: a sidecar tells a broker which of its clients are alive. Ours.
+    ///
+    /// A client that nobody has vouched for during the broker's `clientGoneAfter` is taken for dead, and what it holds is given
+    /// back. So a sidecar repeats this for all its clients several times in that span, and at once for a client that is new.
+    VouchBody {
+        /// The sidecar: another text in each process.
+        sidecar_id: String,
+        /// Clients that it knows to be alive.
+        alive: Vec<String>,
+        /// Clients that it takes for gone and will vouch for no more.
+        gone: Vec<String>,
+    }
+
+    /// The answer to VOUCH_FOR_CLIENTS.
+    VouchAnswer {
+        /// Those of `gone` for which another sidecar vouches: what they hold must not be given back.
+        elsewhere: Vec<String>,
+        /// The broker's `clientGoneAfter`, milliseconds; 0: it gives nothing back by itself.
+        client_gone_after: i64,
+    }
+
     /// The consumers of a group: the answer to GET_CONSUMER_LIST_BY_GROUP.
     ConsumerList {
         /// Client ids.

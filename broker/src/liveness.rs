@@ -1,0 +1,176 @@
+//! Which clients are alive, as far as sidecars say so. Pure: it is given the time.
+//!
+//! A lease names its holder. A sidecar vouches for all of its clients with one request now and then; when no sidecar has
+//! vouched for a client during `clientGoneAfter`, the broker gives back what that client holds. Only clients that came through
+//! a sidecar are watched: others have nobody to vouch for them, and keep plain leases.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::limits;
+
+/// Without a sweep for this long, the process itself was asleep, and silence says nothing about the clients.
+const ASLEEP_MS: i64 = 5_000;
+
+#[derive(Debug)]
+struct Client {
+    /// When somebody vouched for it or it asked for messages.
+    last_ms: i64,
+    vouchers: Vec<Voucher>,
+}
+
+#[derive(Debug)]
+struct Voucher {
+    sidecar: Arc<str>,
+    last_ms: i64,
+}
+
+/// The clients that are watched.
+#[derive(Debug)]
+pub(crate) struct Liveness {
+    /// Silence after which a client is gone, milliseconds.
+    gone_after_ms: i64,
+    clients: HashMap<Arc<str>, Client>,
+    swept_ms: i64,
+}
+
+impl Liveness {
+    /// Watches from `now_ms` on. `gone_after_ms`: at least 1.
+    pub(crate) fn new(now_ms: i64, gone_after_ms: i64) -> Self {
+        Self { gone_after_ms, clients: HashMap::new(), swept_ms: now_ms }
+    }
+
+    /// A client asked for messages through a sidecar, or holds some since before the broker started: it is watched from now on.
+    /// `false`: there are too many.
+    pub(crate) fn seen(&mut self, now_ms: i64, client: &str) -> bool {
+        if let Some(known) = self.clients.get_mut(client) {
+            known.last_ms = known.last_ms.max(now_ms);
+            return true;
+        }
+        if self.clients.len() >= limits::WATCHED_CLIENTS_MAX {
+            return false;
+        }
+        self.clients.insert(client.into(), Client { last_ms: now_ms, vouchers: Vec::new() });
+        true
+    }
+
+    /// A sidecar says that a client is alive. `false`: there are too many.
+    pub(crate) fn vouch(&mut self, now_ms: i64, sidecar: &Arc<str>, client: &str) -> bool {
+        if !self.seen(now_ms, client) {
+            return false;
+        }
+        let Some(known) = self.clients.get_mut(client) else { return false };
+        if let Some(voucher) = known.vouchers.iter_mut().find(|voucher| voucher.sidecar == *sidecar) {
+            voucher.last_ms = voucher.last_ms.max(now_ms);
+            return true;
+        }
+        if known.vouchers.len() >= limits::VOUCHERS_PER_CLIENT_MAX
+            && let Some(oldest) = known.vouchers.iter().enumerate().min_by_key(|(_, voucher)| voucher.last_ms)
+        {
+            known.vouchers.swap_remove(oldest.0);
+        }
+        known.vouchers.push(Voucher { sidecar: Arc::clone(sidecar), last_ms: now_ms });
+        true
+    }
+
+    /// A sidecar takes a client for gone. Whether another one vouches for it.
+    pub(crate) fn leave(&mut self, now_ms: i64, sidecar: &str, client: &str) -> bool {
+        let oldest_ms = now_ms.saturating_sub(self.gone_after_ms);
+        let Some(known) = self.clients.get_mut(client) else { return false };
+        known.vouchers.retain(|voucher| *voucher.sidecar != *sidecar);
+        known.vouchers.iter().any(|voucher| voucher.last_ms > oldest_ms)
+    }
+
+    /// Clients that are gone, in no order; they are watched no more.
+    pub(crate) fn sweep(&mut self, now_ms: i64) -> Vec<Arc<str>> {
+        let pause = now_ms.saturating_sub(self.swept_ms);
+        self.swept_ms = now_ms;
+        if pause > ASLEEP_MS {
+            for client in self.clients.values_mut() {
+                client.last_ms = client.last_ms.saturating_add(pause).min(now_ms);
+                for voucher in &mut client.vouchers {
+                    voucher.last_ms = voucher.last_ms.saturating_add(pause).min(now_ms);
+                }
+            }
+        }
+        let oldest_ms = now_ms.saturating_sub(self.gone_after_ms);
+        self.clients.extract_if(|_, client| client.last_ms <= oldest_ms).map(|(name, _)| name).collect()
+    }
+
+    /// Silence after which a client is gone, milliseconds.
+    pub(crate) fn gone_after_ms(&self) -> i64 {
+        self.gone_after_ms
+    }
+
+    /// Clients watched now.
+    pub(crate) fn len(&self) -> usize {
+        self.clients.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GONE: i64 = 30_000;
+
+    fn swept(liveness: &mut Liveness, until_ms: i64) -> Vec<Arc<str>> {
+        let mut gone = Vec::new();
+        while liveness.swept_ms < until_ms {
+            let next = until_ms.min(liveness.swept_ms + 1_000);
+            gone.extend(liveness.sweep(next));
+        }
+        gone
+    }
+
+    #[test]
+    fn a_client_is_gone_when_nobody_has_vouched_for_it_long_enough() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let mut liveness = Liveness::new(0, GONE);
+        assert!(liveness.seen(0, "only-seen"));
+        assert!(liveness.vouch(0, &a, "silent") && liveness.vouch(0, &a, "kept"));
+        assert!(swept(&mut liveness, 20_000).is_empty());
+        assert!(liveness.vouch(20_000, &b, "kept"), "another sidecar is as good");
+        let mut gone = swept(&mut liveness, GONE);
+        gone.sort();
+        assert_eq!(gone, ["only-seen".into(), "silent".into()]);
+        assert!(swept(&mut liveness, 49_999).is_empty());
+        assert_eq!(swept(&mut liveness, 50_000), ["kept".into()]);
+        assert_eq!(liveness.len(), 0);
+    }
+
+    #[test]
+    fn who_leaves_one_sidecar_is_elsewhere_only_while_another_vouches() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let mut liveness = Liveness::new(0, GONE);
+        liveness.vouch(0, &b, "moved");
+        liveness.vouch(0, &a, "moved");
+        liveness.vouch(0, &a, "died");
+        assert!(!liveness.leave(1_000, "a", "died"));
+        assert!(liveness.leave(1_000, "a", "moved"));
+        assert!(!liveness.leave(1_000, "a", "unheard-of"));
+        liveness.seen(29_000, "moved");
+        assert!(!liveness.leave(GONE, "a", "moved"), "b vouched too long ago");
+    }
+
+    #[test]
+    fn a_broker_that_was_asleep_gives_everybody_the_time_it_missed() {
+        let a: Arc<str> = "a".into();
+        let mut liveness = Liveness::new(0, GONE);
+        liveness.vouch(0, &a, "c");
+        assert!(swept(&mut liveness, 10_000).is_empty());
+        assert!(liveness.sweep(100_000).is_empty(), "ninety seconds without a sweep");
+        assert!(swept(&mut liveness, 119_999).is_empty());
+        assert_eq!(swept(&mut liveness, 120_000), ["c".into()]);
+    }
+
+    #[test]
+    fn the_number_of_vouchers_is_bounded() {
+        let mut liveness = Liveness::new(0, GONE);
+        for n in 0..100 {
+            liveness.vouch(n, &format!("s{n}").into(), "c");
+        }
+        assert_eq!(liveness.clients["c"].vouchers.len(), limits::VOUCHERS_PER_CLIENT_MAX);
+        assert!(liveness.clients["c"].vouchers.iter().any(|voucher| &*voucher.sidecar == "s99"));
+    }
+}
