@@ -13,6 +13,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
+use waybill_protocol::remoting::codes;
+
 use crate::Broker;
 use crate::lease::Counts;
 use crate::store::{Entry, Health};
@@ -163,9 +165,9 @@ impl Metrics {
     }
 
     pub(crate) fn request(&self, request_code: i32, response_code: i32) {
-        // A peer may invent request codes without end; they are told apart only as far as they are answered.
-        let unknown = response_code == waybill_protocol::remoting::codes::response::REQUEST_CODE_NOT_SUPPORTED;
-        let request_code = if unknown { -1 } else { request_code };
+        // A peer may invent request codes without end; they are told apart only if they have a name.
+        let known = codes::request::name(request_code).or_else(|| codes::own::name(request_code)).is_some();
+        let request_code = if known { request_code } else { -1 };
         self.requests.get_or_create(&ByCode { request_code, response_code }).inc();
     }
 

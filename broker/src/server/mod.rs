@@ -77,7 +77,7 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         )),
     };
     let answer = answer.unwrap_or_else(|error| error.to_response());
-    broker.metrics.request(command.code, answer.code);
+    broker.metrics.request(canonical(command.code), answer.code);
     answer.reply_to(command)
 }
 
