@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::oneshot;
+use tokio::{sync::oneshot, time::Instant};
 use waybill_protocol::remoting::{Command, PopMessageRequestHeader, codes::request};
 
 use super::{
@@ -57,15 +57,20 @@ impl MessageService {
         tokio::time::timeout(patience, waiting.receive()).await.unwrap_or(Err(BackendError::Timeout))
     }
 
-    /// Once more if the broker refuses and there is a newer route.
+    /// Once more, for the rest of the time, if the broker refuses and there is a newer route.
     async fn pop_from_some_broker(&self, request: &PopRequest) -> Answer {
+        let begin = Instant::now();
         let route = self.route(&request.topic).await?;
         let refusal = match self.pop_along(&route, request).await {
             Err(refusal) => refusal,
             popped => return popped,
         };
         match self.newer_route(&request.topic, &route, &refusal).await? {
-            Some(newer) => self.pop_along(&newer, request).await,
+            Some(newer) => {
+                let waited = i64::try_from(begin.elapsed().as_millis()).unwrap_or(i64::MAX);
+                let poll_ms = request.poll_ms.saturating_sub(waited).max(0);
+                self.pop_along(&newer, &PopRequest { poll_ms, ..request.clone() }).await
+            }
             None => Err(refusal),
         }
     }

@@ -26,8 +26,14 @@ pub(crate) struct Ages {
 
 /// Values by name. Cheap to clone.
 pub(crate) struct Cache<V> {
-    slots: Arc<Mutex<HashMap<String, Slot<V>>>>,
+    slots: Arc<Mutex<Slots<V>>>,
     max: usize,
+}
+
+struct Slots<V> {
+    by_key: HashMap<String, Slot<V>>,
+    /// What was asked for until then may be outdated: there may be something better.
+    outdated_at: Option<Instant>,
 }
 
 struct Slot<V> {
@@ -37,13 +43,14 @@ struct Slot<V> {
 
 struct Known<V> {
     found: Found<V>,
+    /// When the look-up began.
+    asked_at: Instant,
+    /// When it ended.
     at: Instant,
     /// Do not try to refresh before.
     retry_at: Instant,
     /// Something suggests that it is out of date: wait for a look-up, and use this only if that fails.
     suspect: bool,
-    /// There may be something better: as if it were old enough to be looked up again.
-    outdated: bool,
 }
 
 impl<V> Clone for Cache<V> {
@@ -55,7 +62,8 @@ impl<V> Clone for Cache<V> {
 impl<V: Send + Sync + 'static> Cache<V> {
     /// An empty cache for at most `max` values.
     pub(crate) fn new(max: usize) -> Self {
-        Self { slots: Arc::default(), max: max.max(1) }
+        let slots = Slots { by_key: HashMap::new(), outdated_at: None };
+        Self { slots: Arc::new(Mutex::new(slots)), max: max.max(1) }
     }
 
     /// The value of `key`; `load` looks it up if that is needed.
@@ -65,9 +73,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
     {
         let loading = {
             let mut slots = self.slots.lock();
+            let Slots { by_key: slots, outdated_at } = &mut *slots;
             let now = Instant::now();
             if let Some(slot) = slots.get_mut(key) {
-                match slot.known.as_ref().map(|known| (known.state(now, ages), known.found.clone())) {
+                match slot.known.as_ref().map(|known| (known.state(now, ages, *outdated_at), known.found.clone())) {
                     Some((State::Fresh, found)) => return found,
                     Some((State::Stale, found)) => {
                         if slot.loading.is_none() {
@@ -82,7 +91,7 @@ impl<V: Send + Sync + 'static> Cache<V> {
                 }
             } else {
                 if slots.len() >= self.max {
-                    make_room(&mut slots, now, ages, self.max);
+                    make_room(slots, now, ages, self.max);
                 }
                 let loading = self.start(key, ages, load());
                 slots.insert(key.to_owned(), Slot { known: None, loading: Some(loading.clone()) });
@@ -94,21 +103,19 @@ impl<V: Send + Sync + 'static> Cache<V> {
 
     /// The next `get` of `key` waits for a look-up.
     pub(crate) fn suspect(&self, key: &str) {
-        if let Some(known) = self.slots.lock().get_mut(key).and_then(|slot| slot.known.as_mut()) {
+        if let Some(known) = self.slots.lock().by_key.get_mut(key).and_then(|slot| slot.known.as_mut()) {
             known.suspect = true;
         }
     }
 
     /// Everything is looked up again when it is next used, and used meanwhile.
     pub(crate) fn outdate_all(&self) {
-        for known in self.slots.lock().values_mut().filter_map(|slot| slot.known.as_mut()) {
-            known.outdated = true;
-        }
+        self.slots.lock().outdated_at = Some(Instant::now());
     }
 
     /// The value of `key`, however old it is; nothing is looked up.
     pub(crate) fn peek(&self, key: &str) -> Option<Arc<V>> {
-        self.slots.lock().get(key)?.known.as_ref()?.found.as_ref().ok().cloned()
+        self.slots.lock().by_key.get(key)?.known.as_ref()?.found.as_ref().ok().cloned()
     }
 
     /// The look-up goes on if those who wait for it go away.
@@ -116,10 +123,10 @@ impl<V: Send + Sync + 'static> Cache<V> {
     where
         F: Future<Output = Result<V, BackendError>> + Send + 'static,
     {
-        let (cache, key) = (self.clone(), key.to_owned());
+        let (cache, key, asked_at) = (self.clone(), key.to_owned(), Instant::now());
         let task = tokio::spawn(async move {
             let found = load.await.map(Arc::new);
-            cache.finish(&key, ages, found)
+            cache.finish(&key, ages, asked_at, found)
         });
         async move { task.await.unwrap_or_else(|failed| Err(BackendError::Unavailable(failed.to_string()))) }
             .boxed()
@@ -127,22 +134,20 @@ impl<V: Send + Sync + 'static> Cache<V> {
     }
 
     /// Keeps what was found and returns what is to be used.
-    fn finish(&self, key: &str, ages: Ages, found: Found<V>) -> Found<V> {
-        let mut slots = self.slots.lock();
+    fn finish(&self, key: &str, ages: Ages, asked_at: Instant, found: Found<V>) -> Found<V> {
+        let slots = &mut self.slots.lock().by_key;
         let Some(slot) = slots.get_mut(key) else { return found };
         slot.loading = None;
         let now = Instant::now();
         match &found {
             Ok(_) | Err(BackendError::TopicNotFound(_) | BackendError::GroupNotFound(_)) => {
-                let known = Known { found: found.clone(), at: now, retry_at: now, suspect: false, outdated: false };
-                slot.known = Some(known);
+                slot.known = Some(Known { found: found.clone(), asked_at, at: now, retry_at: now, suspect: false });
                 found
             }
             Err(_) => match &mut slot.known {
-                Some(known) if known.found.is_ok() && known.state(now, ages) != State::Expired => {
+                Some(known) if known.found.is_ok() && !known.has_expired(now, ages) => {
                     known.retry_at = now + RETRY;
                     known.suspect = false;
-                    known.outdated = false;
                     known.found.clone()
                 }
                 _ => {
@@ -167,24 +172,32 @@ enum State {
 }
 
 impl<V> Known<V> {
-    fn state(&self, now: Instant, ages: Ages) -> State {
+    fn state(&self, now: Instant, ages: Ages, outdated_at: Option<Instant>) -> State {
         let age = now.saturating_duration_since(self.at);
         match &self.found {
             Err(_) if age < NEGATIVE => State::Fresh,
             Ok(_) if age >= ages.expire => State::Expired,
             // Looked up a moment ago: asking again so soon would say the same.
             Ok(_) if self.suspect && age >= RETRY && now >= self.retry_at => State::Doubtful,
-            Ok(_) if now < self.retry_at || age < if self.outdated { RETRY } else { ages.refresh } => State::Fresh,
+            Ok(_) if now < self.retry_at => State::Fresh,
+            Ok(_) if outdated_at.is_some_and(|outdated_at| self.asked_at <= outdated_at) && age >= RETRY => {
+                State::Stale
+            }
+            Ok(_) if age < ages.refresh => State::Fresh,
             Ok(_) => State::Stale,
             Err(_) => State::Expired,
         }
+    }
+
+    fn has_expired(&self, now: Instant, ages: Ages) -> bool {
+        self.state(now, ages, None) == State::Expired
     }
 }
 
 /// Forgets what has expired, and if that is not enough, a sixteenth of everything.
 fn make_room<V>(slots: &mut HashMap<String, Slot<V>>, now: Instant, ages: Ages, max: usize) {
     slots.retain(|_, slot| {
-        slot.loading.is_some() || slot.known.as_ref().is_some_and(|known| known.state(now, ages) != State::Expired)
+        slot.loading.is_some() || slot.known.as_ref().is_some_and(|known| !known.has_expired(now, ages))
     });
     if slots.len() >= max {
         let mut surplus = (max / 16).max(1);
@@ -342,12 +355,30 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_was_asked_for_before_it_was_outdated_is_outdated_however_late_the_answer() {
+        let (cache, source) = (Cache::new(10), Source::default());
+        let late = cache.get("key", AGES, || async {
+            tokio::time::sleep(RETRY).await;
+            Ok(0)
+        });
+        let (late, ()) = tokio::join!(late, async {
+            tokio::task::yield_now().await;
+            cache.outdate_all();
+        });
+        assert_eq!(late.map(|value| *value), Ok(0));
+        advance(RETRY).await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(0));
+        settle().await;
+        assert_eq!(source.get(&cache, Ok(())).await, Ok(1));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn it_never_holds_more_than_its_limit() {
         let cache = Cache::<u32>::new(16);
         for n in 0..1_000_u32 {
             let found = cache.get(&n.to_string(), AGES, || async move { Ok(n) }).await;
             assert_eq!(found.map(|value| *value), Ok(n));
-            assert!(cache.slots.lock().len() <= 16);
+            assert!(cache.slots.lock().by_key.len() <= 16);
         }
     }
 }

@@ -143,6 +143,8 @@ async fn a_topic_that_left_a_broker_is_used_where_it_still_is() {
     *has.lock() = vec!["b"];
     advance(SECOND).await;
     assert_eq!(setup.service.pop(pop_from("a")).await.map(|popped| popped.status), Ok(PopStatus::Found));
+    let polled: Vec<_> = transport.asked(request::POP_MESSAGE).into_iter().map(|(address, _)| address).collect();
+    assert_eq!(polled, ["a:10911", "a:10911", "b:10911"]);
     *has.lock() = vec!["a"];
     advance(SECOND).await;
     for _ in 0..8 {
