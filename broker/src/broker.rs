@@ -12,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use waybill_ops::clock::{Clock, SystemClock};
 use waybill_ops::config::Validate;
-use waybill_protocol::remoting::Command;
+use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
 use crate::config::BrokerConfig;
@@ -192,27 +192,26 @@ impl Broker {
         }
     }
 
-    /// A sidecar speaks for its clients. Answers who of `gone` is alive elsewhere.
+    /// A sidecar speaks for its clients. Answers which of those it takes for gone are alive elsewhere.
     ///
     /// # Errors
     /// The broker watches no clients.
-    pub(crate) fn vouch(
-        &self,
-        sidecar: &Arc<str>,
-        alive: &[String],
-        gone: Vec<String>,
-    ) -> Result<Vec<String>, BrokerError> {
+    pub(crate) fn vouch(&self, said: VouchBody) -> Result<Vec<String>, BrokerError> {
         let Some(liveness) = &self.liveness else {
             return Err(BrokerError::NotSupported("clientGoneAfter is 0: the broker does not watch clients".into()));
         };
         let now = self.now();
+        let sidecar: Arc<str> = said.sidecar_id.into();
         let mut liveness = liveness.lock();
-        for client in alive {
-            if !client.is_empty() && !liveness.vouch(now, sidecar, client) {
+        for client in &said.alive {
+            if !client.is_empty() && !liveness.vouch(now, &sidecar, client) {
                 self.metrics.client_not_watched();
             }
         }
-        Ok(gone.into_iter().filter(|client| liveness.leave(now, sidecar, client)).collect())
+        for client in &said.left {
+            liveness.goodbye(now, &sidecar, client);
+        }
+        Ok(said.gone.into_iter().filter(|client| liveness.leave(now, &sidecar, client)).collect())
     }
 
     /// Gives back what clients hold that nobody has vouched for long enough. Answers how many leases that were.

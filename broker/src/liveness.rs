@@ -73,6 +73,14 @@ impl Liveness {
         true
     }
 
+    /// A client said goodbye to a sidecar. Unless another one vouches for it, it is watched no more: it may have left its
+    /// handles to somebody else, so its leases run to their end.
+    pub(crate) fn goodbye(&mut self, now_ms: i64, sidecar: &str, client: &str) {
+        if !self.leave(now_ms, sidecar, client) {
+            self.clients.remove(client);
+        }
+    }
+
     /// A sidecar takes a client for gone. Whether another one vouches for it.
     pub(crate) fn leave(&mut self, now_ms: i64, sidecar: &str, client: &str) -> bool {
         let oldest_ms = now_ms.saturating_sub(self.gone_after_ms);
@@ -151,6 +159,18 @@ mod tests {
         assert!(!liveness.leave(1_000, "a", "unheard-of"));
         liveness.seen(29_000, "moved");
         assert!(!liveness.leave(GONE, "a", "moved"), "b vouched too long ago");
+    }
+
+    #[test]
+    fn who_says_goodbye_is_watched_no_more_unless_another_sidecar_vouches() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        let mut liveness = Liveness::new(0, GONE);
+        liveness.vouch(0, &a, "done");
+        liveness.vouch(0, &a, "moved");
+        liveness.vouch(0, &b, "moved");
+        liveness.goodbye(1, "a", "done");
+        liveness.goodbye(1, "a", "moved");
+        assert_eq!(swept(&mut liveness, 100_000), ["moved".into()]);
     }
 
     #[test]

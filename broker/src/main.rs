@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
@@ -16,14 +16,25 @@ use waybill_ops::config::{Live, Validate};
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
 
+/// Where a mistaken reader finds out more.
+const KEYS: &str = "docs/configuration-broker.md lists all keys";
+
 /// Exit status for a configuration that cannot work.
 const BAD_CONFIG: u8 = 64;
 
+const EXIT_CODES: &str = "\
+Example:
+  waybill-broker --store /var/lib/waybill --listen 0.0.0.0:10911 --host broker-0.brokers
+
+Exit codes:
+  0   stopped as it was told to
+  1   something outside failed: a port is taken, the store cannot be opened
+  2   wrong usage
+  64  the configuration cannot be used";
+
 /// Waybill broker: stores messages and gives them out under leases.
-///
-/// Example: waybill-broker --store /var/lib/waybill --listen 0.0.0.0:10911 --host broker-0.brokers
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version, about, after_help = EXIT_CODES)]
 struct Args {
     /// Configuration file (YAML or JSON, upstream's key names; see docs/configuration-broker.md)
     #[arg(long, short)]
@@ -80,7 +91,7 @@ fn main() -> ExitCode {
 fn read_config(args: Args) -> Result<BrokerConfig, String> {
     let mut config = match &args.config {
         None => BrokerConfig::default(),
-        Some(path) => (*Live::<BrokerConfig>::load(path).map_err(|error| error.to_string())?.get()).clone(),
+        Some(path) => (*Live::<BrokerConfig>::load(path).map_err(|error| format!("{error}; {KEYS}"))?.get()).clone(),
     };
     if let Some(store) = args.store {
         config.store_path_root_dir = store;
@@ -103,8 +114,14 @@ fn read_config(args: Args) -> Result<BrokerConfig, String> {
         Some("async") => config.flush_disk_type = FlushDiskType::Async,
         _ => {}
     }
-    config.validate().map_err(|invalid| format!("{} {}", invalid.key, invalid.reason))?;
-    Ok(config)
+    // File and defaults were good: what is wrong now was said on the command line.
+    match config.validate() {
+        Ok(()) => Ok(config),
+        Err(invalid) => {
+            let said = format!("{} {}", invalid.key, invalid.reason);
+            Args::command().error(clap::error::ErrorKind::ValueValidation, said).exit()
+        }
+    }
 }
 
 async fn run(config: BrokerConfig) -> Result<(), String> {

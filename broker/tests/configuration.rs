@@ -48,3 +48,28 @@ fn a_wrong_key_or_value_is_refused_by_name() {
     std::fs::write(file.path(), "brokerName: b\nflushDiskType: ASYNC_FLUSH\n").unwrap();
     assert_eq!(Live::<BrokerConfig>::load(file.path()).unwrap().get().broker_name, "b");
 }
+
+#[test]
+fn wrong_usage_ends_the_program_with_2_and_a_wrong_file_with_64() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), "listenPort: 0\nbrokerNam: x\n").unwrap();
+    let path = file.path().to_str().unwrap();
+    for (arguments, code, parts) in [
+        (&["--bogus"][..], 2, &["--bogus", "--help"][..]),
+        (&["--listen", "somewhere"], 2, &["--listen"]),
+        (&["--name", "two words"], 2, &["brokerName", "two words"]),
+        (
+            &["--config", path],
+            64,
+            &["line 2, brokerNam: unknown key; did you mean brokerName?", "configuration-broker.md"],
+        ),
+    ] {
+        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_waybill-broker"));
+        let output = program.args(arguments).env_remove("RUST_LOG").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{said}");
+        for part in parts {
+            assert!(said.contains(part), "{part} is not in: {said}");
+        }
+    }
+}

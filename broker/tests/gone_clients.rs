@@ -27,7 +27,7 @@ async fn rig_with(count: usize) -> Rig {
 
 async fn vouch(rig: &Rig, sidecar: &str, alive: &[&str], gone: &[&str]) -> VouchAnswer {
     let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    let body = VouchBody { sidecar_id: sidecar.into(), alive: owned(alive), gone: owned(gone) };
+    let body = VouchBody { sidecar_id: sidecar.into(), alive: owned(alive), gone: owned(gone), left: Vec::new() };
     rig.ok(Command::request(own::VOUCH_FOR_CLIENTS).with_json(&body)).await.json().unwrap()
 }
 
@@ -91,6 +91,17 @@ async fn who_moves_to_another_sidecar_is_not_gone() {
     }
     assert!(vouch(&rig, "new", &[], &["c"]).await.elsewhere.is_empty());
     assert_eq!(pass(&rig, 30).await, 1);
+}
+
+#[tokio::test]
+async fn who_says_goodbye_keeps_its_leases() {
+    let rig = rig_with(1).await;
+    let got = held_by(&rig, Some("c"), 1).await;
+    vouch(&rig, "s", &["c"], &[]).await;
+    let body = VouchBody { sidecar_id: "s".into(), left: vec!["c".into()], ..VouchBody::default() };
+    rig.ok(Command::request(own::VOUCH_FOR_CLIENTS).with_json(&body)).await;
+    assert_eq!(pass(&rig, 600).await, 0);
+    assert_eq!(rig.ack("g", "t", &got[0].handle).await, response::SUCCESS, "whoever has the handle now");
 }
 
 #[tokio::test]

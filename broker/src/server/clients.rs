@@ -43,12 +43,12 @@ pub(super) fn vouch(broker: &Broker, command: &Command) -> Answer {
     if body.sidecar_id.is_empty() {
         return Err(BrokerError::InvalidParameter("sidecarId is empty".into()));
     }
-    let count = body.alive.len() + body.gone.len();
+    let count = body.alive.len() + body.gone.len() + body.left.len();
     if count > limits::VOUCHES_PER_REQUEST_MAX {
         let max = limits::VOUCHES_PER_REQUEST_MAX;
         return Err(BrokerError::InvalidParameter(format!("{count} clients in one request, allowed are {max}")));
     }
-    let elsewhere = broker.vouch(&body.sidecar_id.as_str().into(), &body.alive, body.gone)?;
+    let elsewhere = broker.vouch(body)?;
     let client_gone_after = i64::try_from(broker.config().client_gone_after).unwrap_or(i64::MAX);
     Ok(ok_json(&VouchAnswer { elsewhere, client_gone_after }))
 }

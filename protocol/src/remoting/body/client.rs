@@ -67,6 +67,8 @@ bodies! {
         alive: Vec<String>,
         /// Clients that it takes for gone and will vouch for no more.
         gone: Vec<String>,
+        /// Clients that said goodbye: what they hold is left to its leases.
+        left: Vec<String>,
     }
 
     /// The answer to VOUCH_FOR_CLIENTS.
