@@ -4,6 +4,7 @@
 
 mod app;
 pub mod backend;
+pub mod batching;
 pub mod config;
 pub mod grpc;
 pub mod limits;

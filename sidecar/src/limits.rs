@@ -51,3 +51,17 @@ pub const HTTP2_STREAM_WINDOW: u32 = 1024 * 1024;
 pub const HTTP2_CONNECTION_WINDOW: u32 = 4 * 1024 * 1024;
 /// Most bytes of the headers of a call.
 pub const HTTP2_HEADER_BYTES: u32 = 64 * 1024;
+
+/// Requests with many leases of one consumer group and topic that may be under way to one broker at a time. What comes
+/// meanwhile gathers and goes with the next.
+pub const BATCHES_OF_TARGET_IN_FLIGHT: usize = 4;
+/// The same, of all consumer groups and topics together.
+pub const BATCHES_IN_FLIGHT: usize = 64;
+/// Most bytes of the body of such a request; brokers take 4 MiB.
+pub const BATCH_BODY_BYTES: usize = 2 * 1024 * 1024;
+/// Largest distance between the offset of a message and the start of its pop that is told by a bit of a batch of acks.
+pub const BATCH_ACK_SPAN: i64 = 8_192;
+/// Leases that may wait to be changed or ended at one broker; more are answered TOO_MANY_REQUESTS.
+pub const LEASES_WAITING_OF_BROKER: usize = 65_536;
+/// The same, at all brokers together.
+pub const LEASES_WAITING: usize = 262_144;

@@ -1,60 +1,23 @@
-//! Finishing leases.
+//! Requests that finish leases: one, and many.
 
-use waybill_protocol::remoting::{AckMessageRequestHeader, Command, codes::request, codes::response};
+use waybill_protocol::remoting::{
+    AckMessageRequestHeader, BatchAck, BatchAckBody, BitSet, Command, EntryCodes, JsonBody,
+    codes::{request, response},
+};
 
 use super::{
-    error::{BackendError, Subject, from_response},
+    batches::BatchAnswer,
+    error::{BackendError, Subject, from_code, from_response},
     handles::real_topic,
-    per_broker::{gather, group_by, one_by_one},
     service::MessageService,
     types::LeaseRef,
 };
+use crate::limits;
+
+/// Asks a Waybill broker for one result per entry.
+const ENTRY_RESULTS: &str = "entryResults";
 
 impl MessageService {
-    /// Finishes leases: one result per entry, in order. An ack repeated is harmless.
-    ///
-    /// # Errors
-    /// Per entry: `InvalidReceiptHandle` is final; see [`BackendError::is_retryable`].
-    pub async fn ack(&self, mut leases: Vec<LeaseRef>) -> Vec<Result<(), BackendError>> {
-        for lease in &mut leases {
-            self.inner.superseded.renew(lease);
-        }
-        let results = match leases.as_slice() {
-            [lease] => vec![self.ack_one(lease).await],
-            leases => self.ack_many(leases).await,
-        };
-        for (lease, _) in leases.iter().zip(&results).filter(|(_, result)| result.is_ok()) {
-            self.inner.superseded.finished(lease);
-        }
-        results
-    }
-
-    async fn ack_many(&self, leases: &[LeaseRef]) -> Vec<Result<(), BackendError>> {
-        let brokers = group_by(leases.len(), |index| leases.get(index).map(|lease| lease.handle.broker_name.as_str()));
-        let parts = brokers.into_iter().map(|(_, members)| self.ack_at_one_broker(leases, members));
-        gather(leases.len(), parts).await
-    }
-
-    async fn ack_at_one_broker(
-        &self,
-        leases: &[LeaseRef],
-        members: Vec<usize>,
-    ) -> Vec<(usize, Result<(), BackendError>)> {
-        if members.len() > 1
-            && self.inner.config.get().enable_batch_ack
-            && let Some(results) = self.ack_batch(leases, &members).await
-        {
-            return results;
-        }
-        let ack = |index: usize| async move {
-            match leases.get(index) {
-                Some(lease) => self.ack_one(lease).await,
-                None => Err(BackendError::unanswered_entry()),
-            }
-        };
-        one_by_one(members, self.fallback_concurrency(), ack).await
-    }
-
     pub(super) async fn ack_one(&self, lease: &LeaseRef) -> Result<(), BackendError> {
         self.refuse_expired(lease)?;
         let topic = real_topic(lease);
@@ -74,6 +37,30 @@ impl MessageService {
         }
     }
 
+    /// Finishes many leases of one broker, group and real topic. To send them again is harmless.
+    pub(super) async fn ack_batch(&self, leases: &[&LeaseRef]) -> BatchAnswer {
+        let Some(first) = leases.first() else { return BatchAnswer::Each(Vec::new()) };
+        let Some(acks) = leases.iter().map(|lease| ack_entry(lease)).collect() else { return BatchAnswer::TooLarge };
+        let body = BatchAckBody { broker_name: first.handle.broker_name.clone(), acks };
+        let mut request = Command::request(request::BATCH_ACK_MESSAGE).with_body(body.to_json());
+        request.ext.set(ENTRY_RESULTS, "true");
+        let answer = match self.ask_about(first, request).await {
+            Ok(answer) => answer,
+            Err(error) => return BatchAnswer::All(error),
+        };
+        let codes = EntryCodes::from_json(&answer.body).ok().filter(|codes| codes.entries.len() == leases.len());
+        match (answer.code, codes) {
+            (response::SUCCESS, Some(codes)) => {
+                let with_codes = leases.iter().zip(codes.entries);
+                BatchAnswer::Each(with_codes.map(|(lease, entry)| ended(entry.code, lease)).collect())
+            }
+            // A success that does not say what became of each is worth nothing.
+            (response::SUCCESS | response::REQUEST_CODE_NOT_SUPPORTED, _) => BatchAnswer::NotSupported,
+            (response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER, _) => BatchAnswer::TooLarge,
+            _ => BatchAnswer::All(from_response(&answer, Subject::handle(first))),
+        }
+    }
+
     /// Asks the broker that holds the lease. A broker that no route names makes the handle a bad one.
     pub(super) async fn ask_about(&self, lease: &LeaseRef, request: Command) -> Result<Command, BackendError> {
         match self.ask(&lease.handle.broker_name, &lease.topic, request, self.request_timeout()).await {
@@ -86,9 +73,35 @@ impl MessageService {
             }),
         }
     }
+}
 
-    /// Single requests at the same time where a batch cannot be sent as one.
-    pub(super) fn fallback_concurrency(&self) -> usize {
-        usize::try_from(self.inner.config.get().backend_fallback_concurrency).unwrap_or(1)
+/// How far the message is from the start of its pop, if a bit of a batch of acks can tell it.
+pub(super) fn bit_of(lease: &LeaseRef) -> Option<usize> {
+    let distance = lease.handle.offset.checked_sub(lease.handle.start_offset)?;
+    usize::try_from(distance).ok().filter(|_| distance < limits::BATCH_ACK_SPAN)
+}
+
+/// One ack per message, so that the results are in the order of the entries.
+fn ack_entry(lease: &LeaseRef) -> Option<BatchAck> {
+    let handle = &lease.handle;
+    let mut bit_set = BitSet::new();
+    bit_set.set(bit_of(lease)?).ok()?;
+    Some(BatchAck {
+        consumer_group: lease.group.to_string(),
+        topic: lease.topic.to_string(),
+        retry: handle.topic_type,
+        start_offset: handle.start_offset,
+        queue_id: handle.queue_id,
+        revive_queue_id: handle.revive_queue_id,
+        pop_time: handle.pop_time,
+        invisible_time: handle.invisible_time,
+        bit_set,
+    })
+}
+
+fn ended(code: i32, lease: &LeaseRef) -> Result<waybill_protocol::handle::ReceiptHandle, BackendError> {
+    match code {
+        response::SUCCESS => Ok(lease.handle.clone()),
+        code => Err(from_code(code, "", Subject::handle(lease))),
     }
 }

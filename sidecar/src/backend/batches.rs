@@ -1,182 +1,216 @@
-//! Many leases in one request, where the broker can.
+//! How what has gathered goes to a broker: as one request, or as many where it must.
 
-use waybill_protocol::{
-    handle::ReceiptHandle,
-    remoting::{
-        BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
-        BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeResponseHeader, Command, EntryCodes,
-        JsonBody,
-        codes::{request, response},
-    },
-};
+use std::sync::Arc;
 
 use super::{
-    change::BatchKey,
-    error::{BackendError, Subject, from_code, from_response},
-    handles::changed,
+    change::WantedChange,
+    error::BackendError,
+    leases::{Handed, LeaseResult, Wish},
+    metrics::{Fallback, LeaseOutcome},
     peers::Feature,
     service::{MessageService, millis},
-    types::{ChangeEntry, LeaseRef},
+};
+use crate::{
+    batching::{Caller, Carrier, Gatherer, Kind, NotSent, Plan, Sending, Target, core::Item},
+    limits,
 };
 
-/// Asks a Waybill broker for one result per entry.
-const ENTRY_RESULTS: &str = "entryResults";
+/// A broker that refuses more entries than this is believed to take fewer. Below, it is rather one entry that it
+/// refuses them for.
+const LEARN_ABOVE: usize = 32;
 
-type Results<R> = Vec<(usize, Result<R, BackendError>)>;
+/// What a broker said to a request with many leases.
+pub(super) enum BatchAnswer {
+    /// One result for each.
+    Each(Vec<LeaseResult>),
+    /// The same for all.
+    All(BackendError),
+    /// It does not know such requests. Nothing was done (or an ack, which may be repeated).
+    NotSupported,
+    /// It does not take the request as a whole, fewer perhaps. Nothing was done (or an ack, which may be repeated).
+    TooLarge,
+}
+
+fn wanted_change(entry: &Handed) -> Option<WantedChange<'_>> {
+    match entry.wish {
+        Wish::Change { invisible_ms, suspend } => Some((&entry.lease, invisible_ms, suspend)),
+        Wish::Ack => None,
+    }
+}
+
+fn feature(kind: Kind) -> Feature {
+    match kind {
+        Kind::Ack => Feature::BatchAckResults,
+        Kind::Change => Feature::BatchChange,
+    }
+}
+
+impl Carrier for MessageService {
+    type Entry = Handed;
+
+    fn gatherer(&self) -> &Gatherer<Handed> {
+        &self.inner.gathered
+    }
+
+    fn plan(&self, broker: &str) -> Plan {
+        Plan {
+            acks: self.sending(broker, Kind::Ack),
+            changes: self.sending(broker, Kind::Change),
+            singly: self.fallback_concurrency(),
+            batches_of_target: limits::BATCHES_OF_TARGET_IN_FLIGHT,
+            batches: limits::BATCHES_IN_FLIGHT,
+        }
+    }
+
+    async fn send(&self, broker: &Arc<str>, target: &Target, items: Vec<Item<Handed>>) -> Vec<Item<Handed>> {
+        let items = self.hopeful(items);
+        self.count_request(target.kind, &items);
+        if items.len() > 1 {
+            return self.send_batch(broker, target.kind, items).await;
+        }
+        for item in items {
+            let result = self.send_one(&item.value).await;
+            self.conclude(item.value, result);
+        }
+        Vec::new()
+    }
+
+    fn not_sent(&self, entry: Handed, why: NotSent) {
+        let (outcome, error) = match why {
+            NotSent::Full => (LeaseOutcome::Full, "too many leases wait to be changed or ended at this broker"),
+            NotSent::Late => (LeaseOutcome::Late, "the broker does not keep up"),
+        };
+        self.inner.metrics.lease(entry.kind(), entry.caller, outcome);
+        entry.tell(Err(BackendError::Busy(error.to_owned())));
+    }
+
+    fn waiting(&self, entries: usize) {
+        self.inner.metrics.leases_wait(entries);
+    }
+}
 
 impl MessageService {
-    /// Changes many leases of one broker, group and topic. `None`: do it one by one.
-    pub(super) async fn change_batch(
-        &self,
-        key: &BatchKey,
-        entries: &[ChangeEntry],
-        members: &[usize],
-    ) -> Option<Results<ReceiptHandle>> {
-        let entries = members_of(entries, members);
-        if !self.inner.peers.may_have(&key.broker, Feature::BatchChange) {
-            self.inner.metrics.fell_back();
-            return None;
-        }
-        let header =
-            BatchChangeInvisibleTimeRequestHeader { consumer_group: key.group.clone(), topic: key.real_topic.clone() };
-        let body =
-            BatchChangeInvisibleBody { entries: entries.iter().map(|(_, entry)| change_entry(key, entry)).collect() };
-        let request = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
-            .with_header(&header)
-            .with_body(body.to_json());
-        let (_, first) = entries.first()?;
-        let answer = match self.ask_about(&first.lease, request).await {
-            Ok(answer) => answer,
-            Err(error) => return Some(for_all(&entries, &error)),
+    /// How leases go to a broker at this moment: as the configuration wants, and the broker can.
+    pub(super) fn sending(&self, broker: &str, kind: Kind) -> Sending {
+        let config = self.inner.config.get();
+        let enabled = match kind {
+            Kind::Ack => config.enable_batch_ack,
+            Kind::Change => config.enable_batch_change_invisible_time,
         };
-        match answer.code {
-            response::SUCCESS => {}
-            response::REQUEST_CODE_NOT_SUPPORTED => {
-                self.fall_back(&key.broker, Feature::BatchChange);
-                return None;
-            }
-            // Too many for this broker, or it takes offence at the whole: each entry gets its own answer then.
-            response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER => {
-                self.inner.metrics.fell_back();
-                return None;
-            }
-            _ => return Some(for_all(&entries, &from_response(&answer, Subject::handle(&first.lease)))),
+        if !enabled {
+            return Sending::Singly;
         }
-        let results = BatchChangeInvisibleResult::from_json(&answer.body).unwrap_or_else(|error| {
-            tracing::warn!(broker = key.broker, %error, "the answer to a batch cannot be read");
-            BatchChangeInvisibleResult::default()
-        });
-        let with_results = entries.iter().zip(results.entries.iter().map(Some).chain(std::iter::repeat(None)));
-        Some(
-            with_results
-                .map(|((index, entry), result)| {
-                    let result = match result {
-                        Some(result) if result.code == response::SUCCESS => {
-                            let answer = ChangeInvisibleTimeResponseHeader {
-                                pop_time: result.pop_time,
-                                invisible_time: result.invisible_time,
-                                revive_qid: result.revive_qid,
-                            };
-                            changed(&entry.lease.handle, &answer)
-                        }
-                        Some(result) => Err(from_code(result.code, "", Subject::handle(&entry.lease))),
-                        None => Err(BackendError::unanswered_entry()),
-                    };
-                    (*index, result)
-                })
-                .collect(),
-        )
-    }
-
-    /// Acknowledges many leases of one broker. `None`: do it one by one, which is harmless for those that the broker
-    /// took all the same.
-    pub(super) async fn ack_batch(&self, leases: &[LeaseRef], members: &[usize]) -> Option<Results<()>> {
-        let entries = members_of(leases, members);
-        let (_, first) = entries.first()?;
-        let broker = &first.handle.broker_name;
-        let acks: Option<Vec<BatchAck>> = entries.iter().map(|(_, lease)| ack_entry(lease)).collect();
-        let Some(acks) = acks else {
-            self.inner.metrics.fell_back();
-            return None;
-        };
-        if !self.inner.peers.may_have(broker, Feature::BatchAckResults) {
-            self.inner.metrics.fell_back();
-            return None;
-        }
-        let body = BatchAckBody { broker_name: broker.clone(), acks };
-        let mut request = Command::request(request::BATCH_ACK_MESSAGE).with_body(body.to_json());
-        request.ext.set(ENTRY_RESULTS, "true");
-        let answer = match self.ask_about(first, request).await {
-            Ok(answer) => answer,
-            Err(error) => return Some(for_all(&entries, &error)),
-        };
-        let codes = EntryCodes::from_json(&answer.body).ok().filter(|codes| codes.entries.len() == entries.len());
-        match (answer.code, codes) {
-            (response::SUCCESS, Some(codes)) => {
-                let with_codes = entries.iter().zip(codes.entries);
-                Some(with_codes.map(|((index, lease), entry)| (*index, ack_result(entry.code, lease))).collect())
+        let connection = |address: &str| self.inner.transport.connection(address);
+        match self.inner.peers.most(broker, feature(kind), connection) {
+            0 => Sending::Singly,
+            most => {
+                let entries = usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1);
+                Sending::Batches { entries: entries.min(most).max(1), bytes: limits::BATCH_BODY_BYTES }
             }
-            (response::SUCCESS | response::REQUEST_CODE_NOT_SUPPORTED, _) => {
-                self.fall_back(broker, Feature::BatchAckResults);
-                None
-            }
-            _ => Some(for_all(&entries, &from_response(&answer, Subject::handle(first)))),
         }
     }
 
-    fn fall_back(&self, broker: &str, feature: Feature) {
-        self.inner.metrics.fell_back();
+    /// Requests at the same time where leases go one by one.
+    pub(super) fn fallback_concurrency(&self) -> usize {
+        usize::try_from(self.inner.config.get().backend_fallback_concurrency).unwrap_or(1)
+    }
+
+    /// Those that are still worth sending, with their newest handles: they may have waited for the answer to a change
+    /// of the same lease.
+    fn hopeful(&self, items: Vec<Item<Handed>>) -> Vec<Item<Handed>> {
+        let mut hopeful = Vec::with_capacity(items.len());
+        for mut item in items {
+            self.inner.superseded.renew(&mut item.value.lease);
+            match self.refuse_hopeless(&item.value.lease) {
+                Ok(()) => hopeful.push(item),
+                Err(error) => self.conclude(item.value, Err(error)),
+            }
+        }
+        hopeful
+    }
+
+    async fn send_one(&self, entry: &Handed) -> LeaseResult {
+        match entry.wish {
+            Wish::Ack => self.ack_one(&entry.lease).await.map(|()| entry.lease.handle.clone()),
+            Wish::Change { invisible_ms, suspend } => self.change_one((&entry.lease, invisible_ms, suspend)).await,
+        }
+    }
+
+    async fn send_batch(&self, broker: &str, kind: Kind, items: Vec<Item<Handed>>) -> Vec<Item<Handed>> {
+        let answer = match kind {
+            Kind::Ack => {
+                let leases: Vec<_> = items.iter().map(|item| &item.value.lease).collect();
+                self.ack_batch(&leases).await
+            }
+            Kind::Change => {
+                let changes: Vec<_> = items.iter().filter_map(|item| wanted_change(&item.value)).collect();
+                self.change_batch(&changes).await
+            }
+        };
+        match answer {
+            BatchAnswer::Each(results) => {
+                let results =
+                    results.into_iter().chain(std::iter::repeat_with(|| Err(BackendError::unanswered_entry())));
+                for (item, result) in items.into_iter().zip(results) {
+                    self.conclude(item.value, result);
+                }
+                Vec::new()
+            }
+            BatchAnswer::All(error) => {
+                for item in items {
+                    self.conclude(item.value, Err(error.clone()));
+                }
+                Vec::new()
+            }
+            BatchAnswer::NotSupported => {
+                self.learn(broker, kind, 0, Fallback::NotSupported);
+                items
+            }
+            BatchAnswer::TooLarge => {
+                let most = (items.len() / 2).max(1);
+                if items.len() > LEARN_ABOVE {
+                    self.learn(broker, kind, most, Fallback::TooLarge);
+                } else {
+                    self.inner.metrics.fell_back(kind, Fallback::TooLarge);
+                }
+                items.into_iter().map(|item| Item { most: item.most.min(most), ..item }).collect()
+            }
+        }
+    }
+
+    fn learn(&self, broker: &str, kind: Kind, most: usize, why: Fallback) {
+        self.inner.metrics.fell_back(kind, why);
         let probe = millis(self.inner.config.get().batch_probe_interval_ms);
-        if self.inner.peers.lacks(broker, feature, probe) {
-            tracing::info!(broker, ?feature, "the broker lacks a feature; requests go one by one");
+        let connection = |address: &str| self.inner.transport.connection(address);
+        if self.inner.peers.learn(broker, feature(kind), most, probe, connection) {
+            let requests = match kind {
+                Kind::Ack => "acks",
+                Kind::Change => "changes of invisible durations",
+            };
+            match most {
+                0 => tracing::info!(broker, requests, "the broker does not take batches; they go one by one"),
+                most => tracing::info!(broker, requests, most, "the broker takes smaller batches only"),
+            }
         }
     }
-}
 
-fn members_of<'a, E>(entries: &'a [E], members: &[usize]) -> Vec<(usize, &'a E)> {
-    members.iter().filter_map(|index| entries.get(*index).map(|entry| (*index, entry))).collect()
-}
-
-fn for_all<E, R>(entries: &[(usize, E)], error: &BackendError) -> Results<R> {
-    entries.iter().map(|(index, _)| (*index, Err(error.clone()))).collect()
-}
-
-fn change_entry(key: &BatchKey, entry: &ChangeEntry) -> BatchChangeInvisibleEntry {
-    BatchChangeInvisibleEntry {
-        consumer_group: key.group.clone(),
-        topic: key.real_topic.clone(),
-        queue_id: entry.lease.handle.queue_id,
-        extra_info: entry.lease.handle.to_string(),
-        offset: entry.lease.handle.offset,
-        invisible_time: entry.invisible_ms,
-        lite_topic: None,
-        suspend: entry.suspend,
+    /// Keeps what the result says, and tells the caller.
+    fn conclude(&self, entry: Handed, result: LeaseResult) {
+        let outcome = if result.is_ok() { LeaseOutcome::Ok } else { LeaseOutcome::Failed };
+        self.inner.metrics.lease(entry.kind(), entry.caller, outcome);
+        match (&result, entry.wish) {
+            (Ok(_), Wish::Ack) => self.inner.superseded.finished(&entry.lease),
+            (Ok(newest), Wish::Change { .. }) => {
+                self.inner.superseded.replaced(&entry.lease, newest, self.inner.clock.now_ms());
+            }
+            (Err(_), _) => {}
+        }
+        entry.tell(result);
     }
-}
 
-/// One ack per message, so that the results are in the order of the entries. `None`: the message is too far from the
-/// start of its pop to be told by a bit.
-fn ack_entry(lease: &LeaseRef) -> Option<BatchAck> {
-    let handle = &lease.handle;
-    let distance = handle.offset.checked_sub(handle.start_offset)?;
-    let mut bit_set = BitSet::new();
-    bit_set.set(usize::try_from(distance).ok()?).ok()?;
-    Some(BatchAck {
-        consumer_group: lease.group.to_string(),
-        topic: lease.topic.to_string(),
-        retry: handle.topic_type,
-        start_offset: handle.start_offset,
-        queue_id: handle.queue_id,
-        revive_queue_id: handle.revive_queue_id,
-        pop_time: handle.pop_time,
-        invisible_time: handle.invisible_time,
-        bit_set,
-    })
-}
-
-fn ack_result(code: i32, lease: &LeaseRef) -> Result<(), BackendError> {
-    match code {
-        response::SUCCESS => Ok(()),
-        code => Err(from_code(code, "", Subject::handle(lease))),
+    fn count_request(&self, kind: Kind, items: &[Item<Handed>]) {
+        let Some(oldest) = items.iter().map(|item| item.value.since).min() else { return };
+        let callers = Caller::ALL.into_iter().filter(|caller| items.iter().any(|item| item.value.caller == *caller));
+        self.inner.metrics.lease_request(kind, items.len(), callers, oldest.elapsed());
     }
 }

@@ -27,7 +27,26 @@ pub(super) fn real_topic(lease: &LeaseRef) -> String {
     lease.handle.real_topic(&lease.group, &lease.topic)
 }
 
+/// The length of a text as JSON writes it, without the quotes.
+pub(super) fn json_len(text: &str) -> usize {
+    let written = |byte: u8| match byte {
+        b'"' | b'\\' => 2,
+        0..=0x1f => 6,
+        _ => 1,
+    };
+    text.bytes().map(written).sum()
+}
+
 impl MessageService {
+    /// Refuses a lease that no broker can know, or that is over: where the answer is certain, nobody need be asked.
+    pub(super) fn refuse_hopeless(&self, lease: &LeaseRef) -> Result<(), BackendError> {
+        let handle = &lease.handle;
+        if handle.queue_id < 0 || handle.offset < 0 || handle.pop_time <= 0 || handle.broker_name.is_empty() {
+            return Err(BackendError::InvalidReceiptHandle("it names no delivery".to_owned()));
+        }
+        self.refuse_expired(lease)
+    }
+
     /// Refuses a lease that is over where the broker would not: an OK without effect helps nobody.
     ///
     /// The sidecar's clock may be off by a little, so the benefit of the doubt goes to the client.

@@ -1,11 +1,20 @@
 //! What is counted about brokers.
 
+use std::time::Duration;
+
 use prometheus_client::{
     encoding::{EncodeLabelSet, EncodeLabelValue},
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
+    metrics::{
+        counter::Counter,
+        family::Family,
+        gauge::Gauge,
+        histogram::{Histogram, exponential_buckets},
+    },
+    registry::{Registry, Unit},
 };
 use waybill_protocol::remoting::codes::{request, response};
+
+use crate::batching::{Caller, Kind};
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
@@ -38,15 +47,84 @@ struct Labels {
     outcome: Outcome,
 }
 
+/// What became of a lease that was to be changed or ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum LeaseOutcome {
+    /// The broker did it.
+    Ok,
+    /// The broker refused it, or did not answer.
+    Failed,
+    /// Not sent: no broker can know the handle, or it is over.
+    RefusedHere,
+    /// Not sent: too much waited.
+    Full,
+    /// Not sent: it has waited too long.
+    Late,
+}
+
+/// Why what could have been one request had to be several.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+pub(crate) enum Fallback {
+    /// The broker does not know such requests.
+    NotSupported,
+    /// The broker did not take it as a whole.
+    TooLarge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LeaseLabels {
+    kind: Kind,
+    caller: Caller,
+    outcome: LeaseOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SizeLabels {
+    kind: Kind,
+    caller: Caller,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FallbackLabels {
+    kind: Kind,
+    why: Fallback,
+}
+
+/// 1 to 16,384 entries.
+fn sizes() -> Histogram {
+    Histogram::new(exponential_buckets(1.0, 2.0, 15))
+}
+
 /// Counters of requests to brokers. Cheap to clone.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct BackendMetrics {
     requests: Family<Labels, Counter>,
-    fallbacks: Counter,
+    leases: Family<LeaseLabels, Counter>,
+    sizes: Family<SizeLabels, Histogram, fn() -> Histogram>,
+    wait: Histogram,
+    waiting: Gauge,
+    fallbacks: Family<FallbackLabels, Counter>,
     given_back: Counter,
     lost_handles: Counter,
     namesakes: Counter,
     surplus_queues: Counter,
+}
+
+impl Default for BackendMetrics {
+    fn default() -> Self {
+        Self {
+            requests: Family::default(),
+            leases: Family::default(),
+            sizes: Family::new_with_constructor(sizes),
+            wait: Histogram::new(exponential_buckets(0.000_1, 4.0, 9)),
+            waiting: Gauge::default(),
+            fallbacks: Family::default(),
+            given_back: Counter::default(),
+            lost_handles: Counter::default(),
+            namesakes: Counter::default(),
+            surplus_queues: Counter::default(),
+        }
+    }
 }
 
 impl BackendMetrics {
@@ -58,8 +136,29 @@ impl BackendMetrics {
             self.requests.clone(),
         );
         registry.register(
+            "waybill_sidecar_lease_entries",
+            "Leases to be ended or changed at brokers, by on whose behalf and by what became of it",
+            self.leases.clone(),
+        );
+        registry.register(
+            "waybill_sidecar_lease_request_entries",
+            "Leases in one request to a broker; counted once for each caller that has some in it",
+            self.sizes.clone(),
+        );
+        registry.register_with_unit(
+            "waybill_sidecar_lease_wait",
+            "How long the oldest lease of a request had waited for it to be sent",
+            Unit::Seconds,
+            self.wait.clone(),
+        );
+        registry.register(
+            "waybill_sidecar_leases_waiting",
+            "Leases that wait to be ended or changed",
+            self.waiting.clone(),
+        );
+        registry.register(
             "waybill_sidecar_batch_fallbacks",
-            "Batches that were sent one by one because the broker could not take them whole",
+            "Batches that a broker did not take as a whole and that were sent in parts or one by one",
             self.fallbacks.clone(),
         );
         registry.register(
@@ -89,8 +188,30 @@ impl BackendMetrics {
         self.requests.get_or_create(&labels).inc();
     }
 
-    pub(crate) fn fell_back(&self) {
-        self.fallbacks.inc();
+    pub(crate) fn lease(&self, kind: Kind, caller: Caller, outcome: LeaseOutcome) {
+        self.leases.get_or_create(&LeaseLabels { kind, caller, outcome }).inc();
+    }
+
+    pub(crate) fn leases_wait(&self, entries: usize) {
+        self.waiting.set(i64::try_from(entries).unwrap_or(i64::MAX));
+    }
+
+    /// A request with `entries` leases of these callers is sent; the oldest has waited for `waited`.
+    pub(crate) fn lease_request(
+        &self,
+        kind: Kind,
+        entries: usize,
+        callers: impl Iterator<Item = Caller>,
+        waited: Duration,
+    ) {
+        for caller in callers {
+            self.sizes.get_or_create(&SizeLabels { kind, caller }).observe(entries as f64);
+        }
+        self.wait.observe(waited.as_secs_f64());
+    }
+
+    pub(crate) fn fell_back(&self, kind: Kind, why: Fallback) {
+        self.fallbacks.get_or_create(&FallbackLabels { kind, why }).inc();
     }
 
     pub(crate) fn gave_back(&self, messages: usize) {

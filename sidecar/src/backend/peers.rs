@@ -15,14 +15,24 @@ pub(super) enum Feature {
     BatchAckResults,
 }
 
-#[derive(Default)]
-struct Peer {
-    language: Option<Language>,
-    /// Features that were refused, and when to ask again.
-    missing: Vec<(Feature, Instant)>,
+/// A broker takes at most so many entries of a feature; 0: it does not have it. Until when to believe that.
+struct Learnt {
+    feature: Feature,
+    most: usize,
+    ask_again: Instant,
 }
 
-/// Brokers by name.
+#[derive(Default)]
+struct Peer {
+    /// Empty: it was never heard.
+    address: String,
+    language: Option<Language>,
+    learnt: Vec<Learnt>,
+    /// The connection over which it was learnt.
+    connection: u64,
+}
+
+/// Brokers by name. What was learnt over one connection does not count for the next: it may be another program.
 #[derive(Default)]
 pub(super) struct Peers {
     known: RwLock<HashMap<String, Peer>>,
@@ -30,11 +40,13 @@ pub(super) struct Peers {
 
 impl Peers {
     /// A broker answered.
-    pub(super) fn heard(&self, broker: &str, language: Language) {
-        if self.known.read().get(broker).is_some_and(|peer| peer.language == Some(language)) {
+    pub(super) fn heard(&self, broker: &str, address: &str, language: Language) {
+        let same = |peer: &Peer| peer.language == Some(language) && peer.address == address;
+        if self.known.read().get(broker).is_some_and(same) {
             return;
         }
-        self.known.write().entry(broker.to_owned()).or_default().language = Some(language);
+        let peer = Peer { address: address.to_owned(), language: Some(language), ..Peer::default() };
+        self.known.write().insert(broker.to_owned(), peer);
     }
 
     /// The connection to a broker failed. It may be another program when it is back.
@@ -50,24 +62,38 @@ impl Peers {
         self.known.read().get(broker).is_some_and(|peer| peer.language == Some(Language::Java))
     }
 
-    /// Whether to try a feature.
-    pub(super) fn may_have(&self, broker: &str, feature: Feature) -> bool {
-        let now = Instant::now();
-        !self
-            .known
-            .read()
-            .get(broker)
-            .is_some_and(|peer| peer.missing.iter().any(|(missing, ask_again)| *missing == feature && now < *ask_again))
+    /// The most entries to send with one request of a feature; 0 if the broker does not have it, `usize::MAX` if it may
+    /// have it. `connection` tells the number of the connection to an address.
+    pub(super) fn most(&self, broker: &str, feature: Feature, connection: impl Fn(&str) -> u64) -> usize {
+        let known = self.known.read();
+        let learnt = |peer: &Peer| {
+            let learnt = peer.learnt.iter().find(|learnt| learnt.feature == feature)?;
+            let counts = Instant::now() < learnt.ask_again && connection(&peer.address) == peer.connection;
+            counts.then_some(learnt.most)
+        };
+        known.get(broker).and_then(learnt).unwrap_or(usize::MAX)
     }
 
-    /// A broker does not have a feature; ask again after `probe`. Returns whether that is news.
-    pub(super) fn lacks(&self, broker: &str, feature: Feature, probe: Duration) -> bool {
+    /// A broker takes at most so many entries of a feature, 0 if it does not have it; ask again after `probe`. Returns
+    /// whether that is news.
+    pub(super) fn learn(
+        &self,
+        broker: &str,
+        feature: Feature,
+        most: usize,
+        probe: Duration,
+        connection: impl Fn(&str) -> u64,
+    ) -> bool {
         let mut known = self.known.write();
         let peer = known.entry(broker.to_owned()).or_default();
-        let before = peer.missing.len();
-        peer.missing.retain(|(missing, _)| *missing != feature);
-        let news = peer.missing.len() == before;
-        peer.missing.push((feature, Instant::now() + probe));
+        let connection = connection(&peer.address);
+        if connection != peer.connection {
+            peer.connection = connection;
+            peer.learnt.clear();
+        }
+        let news = !peer.learnt.iter().any(|learnt| learnt.feature == feature && learnt.most == most);
+        peer.learnt.retain(|learnt| learnt.feature != feature);
+        peer.learnt.push(Learnt { feature, most, ask_again: Instant::now() + probe });
         news
     }
 }

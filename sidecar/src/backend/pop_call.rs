@@ -11,6 +11,7 @@ use super::{
     service::{MessageService, Unanswered, millis},
     types::{ChangeEntry, LeaseRef, PopRequest, PopResult},
 };
+use crate::batching::Caller;
 use crate::route::TopicRoute;
 
 /// The broker takes any of its queues.
@@ -130,15 +131,11 @@ impl MessageService {
         }
         self.inner.metrics.gave_back(messages.len());
         let (group, topic): (Arc<str>, Arc<str>) = (request.group.as_str().into(), request.topic.as_str().into());
-        let entries: Vec<ChangeEntry> = messages
-            .into_iter()
-            .map(|message| ChangeEntry {
-                lease: LeaseRef { group: Arc::clone(&group), topic: Arc::clone(&topic), handle: message.handle },
-                invisible_ms: 0,
-                suspend: true,
-            })
-            .collect();
-        let failed = self.change_invisible(entries).await.iter().filter(|result| result.is_err()).count();
+        let entries = messages.into_iter().map(|message| {
+            let lease = LeaseRef { group: Arc::clone(&group), topic: Arc::clone(&topic), handle: message.handle };
+            (Caller::Filter, ChangeEntry { lease, invisible_ms: 0, suspend: true })
+        });
+        let failed = self.change_for(entries.collect()).await.iter().filter(|result| result.is_err()).count();
         if failed > 0 {
             tracing::warn!(
                 group = request.group,

@@ -10,11 +10,13 @@ use waybill_protocol::{
 
 use super::{
     error::BackendError,
-    peers::Feature,
     service::MessageService,
     types::{ChangeEntry, LeaseRef},
 };
-use crate::receipts::{Change, ChangeError, Changer};
+use crate::{
+    batching::{Kind, Sending},
+    receipts::{Change, ChangeError, Changer, MAX_REQUESTS_PER_BROKER},
+};
 
 #[async_trait]
 impl Changer for MessageService {
@@ -26,21 +28,20 @@ impl Changer for MessageService {
     ) -> Vec<Result<ReceiptHandle, ChangeError>> {
         let entries = changes
             .into_iter()
-            .map(|change| ChangeEntry {
-                lease: LeaseRef { group: Arc::clone(group), topic: Arc::clone(topic), handle: change.handle },
-                invisible_ms: change.invisible_ms,
-                suspend: change.suspend,
+            .map(|change| {
+                let lease = LeaseRef { group: Arc::clone(group), topic: Arc::clone(topic), handle: change.handle };
+                let entry = ChangeEntry { lease, invisible_ms: change.invisible_ms, suspend: change.suspend };
+                (change.caller, entry)
             })
             .collect();
-        Self::change_invisible(self, entries).await.into_iter().map(|result| result.map_err(why)).collect()
+        self.change_for(entries).await.into_iter().map(|result| result.map_err(why)).collect()
     }
 
     fn batch_limit(&self, broker: &str) -> usize {
-        let config = self.inner.config.get();
-        if config.enable_batch_change_invisible_time && self.inner.peers.may_have(broker, Feature::BatchChange) {
-            usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1)
-        } else {
-            self.fallback_concurrency()
+        match self.sending(broker, Kind::Change) {
+            Sending::Batches { entries, .. } => entries,
+            // All its calls together fill what may be under way, and so none waits for another.
+            Sending::Singly => (self.fallback_concurrency() / MAX_REQUESTS_PER_BROKER).max(1),
         }
     }
 

@@ -7,13 +7,16 @@ use waybill_protocol::remoting::{Command, SubscriptionGroupConfig, TopicConfig};
 
 use super::{
     error::BackendError,
+    leases::Handed,
     metrics::{BackendMetrics, Outcome},
     peers::Peers,
     superseded::Superseded,
     transport::{Transport, TransportError},
 };
 use crate::{
+    batching::{Gatherer, core::Limits},
     config::Config,
+    limits,
     route::{Cache, Routes, TopicRoute},
 };
 
@@ -33,6 +36,8 @@ pub(super) struct Inner {
     pub(super) groups: Cache<SubscriptionGroupConfig>,
     pub(super) peers: Peers,
     pub(super) superseded: Superseded,
+    /// Leases that wait to be changed or ended.
+    pub(super) gathered: Gatherer<Handed>,
 }
 
 /// Why a broker gave no answer.
@@ -65,6 +70,10 @@ impl MessageService {
             groups: Cache::new(size(now.subscription_group_config_cache_max_num)),
             peers: Peers::default(),
             superseded: Superseded::default(),
+            gathered: Gatherer::new(Limits {
+                of_broker: limits::LEASES_WAITING_OF_BROKER,
+                of_all: limits::LEASES_WAITING,
+            }),
             transport,
             config,
             clock,
@@ -123,7 +132,7 @@ impl MessageService {
         match self.inner.transport.call(&address, request, timeout).await {
             Ok(answer) => {
                 self.inner.metrics.count(code, Outcome::of(answer.code));
-                self.inner.peers.heard(broker, answer.language);
+                self.inner.peers.heard(broker, &address, answer.language);
                 Ok(answer)
             }
             Err(error) => {

@@ -30,6 +30,12 @@ pub trait Transport: Send + Sync {
     /// The transport chooses the opaque number. An answer with an error code is `Ok`: it is an answer.
     async fn call(&self, address: &str, request: Command, timeout: Duration) -> Result<Command, TransportError>;
 
+    /// The number of the connection that leads to `address`, or led there last. Another number: another connection, and
+    /// perhaps another program there. 0 where there is none, or where there are no connections.
+    fn connection(&self, _address: &str) -> u64 {
+        0
+    }
+
     /// Sends `request` to `address`, marked as one that needs no answer. `Ok` means that it was handed to the
     /// connection, which may be made first, within `timeout`.
     async fn oneway(&self, address: &str, request: Command, timeout: Duration) -> Result<(), TransportError>;

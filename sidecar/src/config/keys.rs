@@ -172,9 +172,9 @@ keys! {
     /// Change the invisible duration of many messages with one request to a broker. Brokers that cannot are asked one
     /// by one.
     enable_batch_change_invisible_time: bool = "enableBatchChangeInvisibleTime", false, Allowed::Bool, "", Dynamic;
-    /// The most entries of one such request.
+    /// The most entries of one such request, whether acks or changes. A broker that takes fewer is sent fewer.
     batch_change_invisible_time_max_num: i64 = "batchChangeInvisibleTimeMaxNum", 1_024, Allowed::Number(1, 10_000), "", Dynamic;
-    /// A broker that could not is asked again after this.
+    /// A broker that could not is asked again after this, or when it was reached by a new connection.
     batch_probe_interval_ms: i64 = "batchProbeIntervalMillis", 10 * MINUTE, Allowed::Number(SECOND, 365 * DAY), "ms", Dynamic;
 
     /// A route that could not be refreshed for so long is no longer used.
@@ -204,8 +204,8 @@ keys! {
     backend_request_timeout_ms: i64 = "backendRequestTimeoutMillis", 2 * SECOND, Allowed::Number(10, 10 * MINUTE), "ms", Dynamic;
     /// Requests to one broker that wait for their answer at the same time; more are refused as busy.
     backend_max_in_flight_requests: i64 = "backendMaxInFlightRequests", 65_536, ANY_COUNT, "", Restart;
-    /// Single requests to one broker at the same time, of one batch that has to be sent one by one.
-    backend_fallback_concurrency: i64 = "backendFallbackConcurrency", 32, Allowed::Number(1, 10_000), "", Dynamic;
+    /// Acks and changes that are sent one by one: requests to one broker at the same time. More wait.
+    backend_fallback_concurrency: i64 = "backendFallbackConcurrency", 256, Allowed::Number(1, 10_000), "", Dynamic;
     /// The largest frame that is accepted from a broker; a larger one closes the connection.
     backend_max_frame_size: i64 = "backendMaxFrameSize", 160 * MIB, Allowed::Number(MIB, 1_024 * MIB), "bytes", Restart;
 }

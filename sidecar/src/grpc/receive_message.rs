@@ -16,6 +16,7 @@ pub(super) use self::delivery::ReceiveStream;
 use self::delivery::{Delivery, Outcome};
 use super::{Room, errors, errors::Problem, gates::Permit, metadata::Caller, validate};
 use crate::backend::{BackendError, ForwardRequest, LeaseRef, PopRequest, PopResult, PopStatus, PoppedMessage};
+use crate::batching;
 use crate::config::Config;
 use crate::receipts::{self, ChannelKind, Holder, Mode, PromiseSettings, Received};
 use crate::session::{Profile, is_fifo, max_attempts};
@@ -255,7 +256,7 @@ impl Rejected {
         let lease =
             |message: PoppedMessage| LeaseRef { group: group.clone(), topic: topic.clone(), handle: message.handle };
         if !self.unwanted.is_empty() {
-            room.messages.ack(self.unwanted.into_iter().map(lease).collect()).await;
+            room.messages.ack_for(batching::Caller::Filter, self.unwanted.into_iter().map(lease).collect()).await;
         }
         for message in self.dead {
             let message_id = message.message_id.clone();

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use waybill_protocol::handle::ReceiptHandle;
 
+use crate::batching::Caller;
+
 /// One lease to be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
@@ -14,6 +16,8 @@ pub struct Change {
     pub invisible_ms: i64,
     /// The client never got the message: do not count the delivery as an attempt.
     pub suspend: bool,
+    /// Why it is changed.
+    pub caller: Caller,
 }
 
 /// Why one lease was not changed.

@@ -8,9 +8,10 @@ use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::{Change, ChangeError, Changer},
-    core::{Ask, Batch, Item},
+    core::{Ask, Batch, Item, Purpose},
     shared::Shared,
 };
+use crate::batching::Caller;
 
 /// Results taken over under one lock, so that acks never wait long.
 const SETTLE_AT_ONCE: usize = 256;
@@ -66,7 +67,7 @@ async fn call(batch: &mut InFlight, changer: &dyn Changer) -> Vec<Result<Receipt
     let changes = with_duration
         .filter_map(|(item, asked)| {
             let invisible_ms = (*asked)?;
-            Some(Change { handle: item.handle.clone(), invisible_ms, suspend: item.suspend })
+            Some(Change { handle: item.handle.clone(), invisible_ms, suspend: item.suspend, caller: caller(item) })
         })
         .collect::<Vec<_>>();
     let mut answers = Vec::new().into_iter();
@@ -79,6 +80,14 @@ async fn call(batch: &mut InFlight, changer: &dyn Changer) -> Vec<Result<Receipt
         None => Err(ChangeError::Refused),
     };
     batch.asked.iter().map(result).collect()
+}
+
+fn caller(item: &Item) -> Caller {
+    match item.purpose {
+        Purpose::Renew | Purpose::LetGo => Caller::Renewal,
+        Purpose::Return if item.suspend => Caller::Undelivered,
+        Purpose::Return => Caller::Disconnect,
+    }
 }
 
 /// A request whose items are settled exactly once, even if its task panics or is dropped.

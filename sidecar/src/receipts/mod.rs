@@ -14,7 +14,7 @@ mod types;
 pub use self::{
     changer::{Change, ChangeError, Changer},
     facade::Receipts,
-    policy::{MAX_HANDLES, Policy, PromiseSettings, promise},
+    policy::{MAX_HANDLES, MAX_REQUESTS_PER_BROKER, Policy, PromiseSettings, promise},
     ticket::{AckTicket, ChangeTicket},
     types::*,
 };

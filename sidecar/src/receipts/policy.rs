@@ -29,6 +29,9 @@ pub struct Policy {
     pub request_timeout_ms: i64,
 }
 
+/// Requests of the receipt manager to one broker at the same time, unless a policy says otherwise.
+pub const MAX_REQUESTS_PER_BROKER: usize = 8;
+
 /// No sidecar can hold more handles than this.
 pub const MAX_HANDLES: u32 = 1 << 24;
 
@@ -46,7 +49,7 @@ impl Default for Policy {
             max_handles_per_client: 100_000,
             max_handles: 1_200_000,
             max_batch: 1_024,
-            max_requests_per_broker: 8,
+            max_requests_per_broker: MAX_REQUESTS_PER_BROKER,
             request_timeout_ms: 6 * SECOND,
         }
     }

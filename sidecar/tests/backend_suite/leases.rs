@@ -12,12 +12,12 @@ use waybill_sidecar::backend::{BackendError, ChangeEntry, ForwardRequest, Transp
 
 use crate::scripted::{Answer, handle, java, lease, ok, refuse, service, two_brokers};
 
-fn change(offset: i64) -> ChangeEntry {
+pub(crate) fn change(offset: i64) -> ChangeEntry {
     ChangeEntry { lease: lease("a", offset), invisible_ms: 30_000, suspend: false }
 }
 
 /// The answer to a change of one lease.
-fn changed() -> Command {
+pub(crate) fn changed() -> Command {
     let mut answer = ok();
     for (name, value) in [("popTime", "990500"), ("invisibleTime", "30000"), ("reviveQid", "9")] {
         answer.ext.set(name, value);
@@ -26,7 +26,7 @@ fn changed() -> Command {
 }
 
 /// The answer of a broker that takes batches of changes: an entry at an offset that ends in 7 is stale.
-fn changed_batch(command: &Command) -> Answer {
+pub(crate) fn changed_batch(command: &Command) -> Answer {
     let body = BatchChangeInvisibleBody::from_json(&command.body).expect("a batch");
     let entry = |offset: i64| match offset % 10 {
         7 => BatchChangeInvisibleResultEntry { code: response::NO_MESSAGE, ..Default::default() },
@@ -273,7 +273,7 @@ async fn batch_acks_are_used_where_they_say_what_became_of_each() {
     assert_eq!(waybill.count(request::BATCH_ACK_MESSAGE), 1);
 
     let apache = two_brokers(|_, command| match (command.code, command.ext.get("offset")) {
-        (request::ACK_MESSAGE, Some("7")) => refuse(response::NO_MESSAGE, "no"),
+        (request::ACK_MESSAGE, Some("7")) => refuse(response::NO_MESSAGE, "no").map(java),
         _ => Ok(java(ok())),
     });
     let setup = service(apache.clone(), |config| config.enable_batch_ack = true);

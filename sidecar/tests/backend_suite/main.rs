@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::panic, clippy::unwrap_used)] // what helps a test may fail like a test
 
 mod app;
+mod batches;
 mod changes;
 mod fake_broker;
 mod leases;

@@ -1,6 +1,13 @@
 //! A transport that answers by a function, without sockets; and what the functions need.
 
-use std::{collections::BTreeMap, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use bytes::BytesMut;
@@ -30,6 +37,8 @@ type Handler = dyn Fn(String, Command) -> BoxFuture<'static, Answer> + Send + Sy
 pub(crate) struct Scripted {
     handler: Box<Handler>,
     seen: Mutex<Vec<(String, Command)>>,
+    /// The number of the connection to every address.
+    pub(crate) connection: AtomicU64,
 }
 
 impl Scripted {
@@ -41,7 +50,7 @@ impl Scripted {
     pub(crate) fn waiting(
         handler: impl Fn(String, Command) -> BoxFuture<'static, Answer> + Send + Sync + 'static,
     ) -> Arc<Self> {
-        Arc::new(Self { handler: Box::new(handler), seen: Mutex::default() })
+        Arc::new(Self { handler: Box::new(handler), seen: Mutex::default(), connection: AtomicU64::new(1) })
     }
 
     /// All requests of a kind, in order.
@@ -61,6 +70,10 @@ impl Transport for Scripted {
         tokio::time::timeout(timeout, (self.handler)(address.to_owned(), request))
             .await
             .unwrap_or(Err(TransportError::Timeout))
+    }
+
+    fn connection(&self, _address: &str) -> u64 {
+        self.connection.load(Ordering::Relaxed)
     }
 
     async fn oneway(&self, address: &str, request: Command, _timeout: Duration) -> Result<(), TransportError> {

@@ -3,7 +3,14 @@
 mod connection;
 mod socket;
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -51,12 +58,16 @@ impl RemoteOptions {
 pub struct RemoteTransport {
     options: RemoteOptions,
     peers: Mutex<HashMap<String, Arc<Peer>>>,
+    /// Connections made so far.
+    made: AtomicU64,
 }
 
 /// One address.
 #[derive(Default)]
 struct Peer {
     current: Mutex<Option<Arc<Connection>>>,
+    /// The number of the connection that was made last.
+    number: AtomicU64,
     /// Held while connecting: one connects, the others wait for the outcome.
     connecting: tokio::sync::Mutex<Backoff>,
 }
@@ -72,7 +83,7 @@ impl RemoteTransport {
     /// A transport without connections.
     #[must_use]
     pub fn new(options: RemoteOptions) -> Self {
-        Self { options, peers: Mutex::default() }
+        Self { options, peers: Mutex::default(), made: AtomicU64::new(0) }
     }
 
     fn peer(&self, address: &str) -> Arc<Peer> {
@@ -106,6 +117,7 @@ impl RemoteTransport {
                 }
                 *backoff = Backoff::default();
                 let connection = Connection::start(address, stream, &self.options);
+                peer.number.store(self.made.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                 *peer.current.lock() = Some(Arc::clone(&connection));
                 Ok(connection)
             }
@@ -154,6 +166,10 @@ impl Transport for RemoteTransport {
         let sent = self.on_connection(address, request, async |connection, request| connection.send(request).await);
         let waiting = timeout_at(deadline, sent).await.map_err(|_late| not_sent_in_time(address))??;
         timeout_at(deadline, waiting.answer()).await.map_err(|_late| TransportError::Timeout)?
+    }
+
+    fn connection(&self, address: &str) -> u64 {
+        self.peers.lock().get(address).map_or(0, |peer| peer.number.load(Ordering::Relaxed))
     }
 
     async fn oneway(&self, address: &str, mut request: Command, timeout: Duration) -> Result<(), TransportError> {

@@ -22,7 +22,7 @@ const RETURN_RETRY_LAST_MS: i64 = 5_000;
 const LAST_CALL_MS: i64 = 1_000;
 const RETRY_FIRST_MS: i64 = 100;
 const DEFAULT_STEP_MS: i64 = 60_000;
-/// Entries looked at in one go, so that acks never wait long.
+/// Entries looked at in one go (or those of one request, if that may have more), so that acks never wait long.
 const LOOK_AT: usize = 1_024;
 
 /// What a request wants for one handle.
@@ -276,7 +276,7 @@ impl Core {
     /// Everything of a lane whose time has come becomes ready, or ends.
     fn move_due(&mut self, now: i64, lane: u32) {
         // First all reads that miss the cache, which the processor can do at the same time, then the work.
-        let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(LOOK_AT);
+        let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(LOOK_AT.max(self.policy.max_batch));
         let entries = &self.entries;
         let due = due.filter_map(|slot| entries.get(slot).map(|entry| (slot, entry.deadline, entry.duty)));
         let due: Vec<_> = due.collect();

@@ -1,0 +1,171 @@
+//! Leases that are ended or changed: handed over to gather with others, and awaited.
+
+use std::sync::Arc;
+
+use tokio::{
+    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+    time::Instant,
+};
+use waybill_protocol::handle::ReceiptHandle;
+
+use super::{
+    ack::bit_of,
+    error::BackendError,
+    handles::json_len,
+    metrics::LeaseOutcome,
+    service::MessageService,
+    types::{ChangeEntry, LeaseRef},
+};
+use crate::batching::{Caller, Gatherer, Kind, Run, Target, core::Item};
+
+/// What a request answered for one lease: the newest handle (that of an ack is the one it had).
+pub(super) type LeaseResult = Result<ReceiptHandle, BackendError>;
+
+/// What is wanted of a lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Wish {
+    Ack,
+    Change { invisible_ms: i64, suspend: bool },
+}
+
+/// A lease that was handed over, and who is to be told what became of it.
+pub(crate) struct Handed {
+    pub(super) lease: LeaseRef,
+    pub(super) wish: Wish,
+    pub(super) caller: Caller,
+    pub(super) since: Instant,
+    /// Where among its caller's entries it is.
+    place: usize,
+    reply: UnboundedSender<(usize, LeaseResult)>,
+}
+
+impl Handed {
+    pub(super) fn kind(&self) -> Kind {
+        match self.wish {
+            Wish::Ack => Kind::Ack,
+            Wish::Change { .. } => Kind::Change,
+        }
+    }
+
+    /// Tells the caller. It may be gone, which does not matter.
+    pub(super) fn tell(self, result: LeaseResult) {
+        let _gone = self.reply.send((self.place, result));
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            kind: self.kind(),
+            group: Arc::clone(&self.lease.group),
+            topic: Arc::clone(&self.lease.topic),
+            topic_type: self.lease.handle.topic_type,
+        }
+    }
+
+    fn is_with(&self, other: &Self) -> bool {
+        let (a, b) = (&self.lease, &other.lease);
+        a.handle.broker_name == b.handle.broker_name
+            && a.handle.topic_type == b.handle.topic_type
+            && a.group == b.group
+            && a.topic == b.topic
+    }
+
+    /// About the bytes that it adds to the body of a request.
+    fn bytes(&self) -> usize {
+        /// Keys, punctuation, numbers.
+        const FRAME: usize = 320;
+        let handle = &self.lease.handle;
+        // The name of a retry topic has the group in it.
+        FRAME + 2 * json_len(&self.lease.group) + json_len(&self.lease.topic) + json_len(&handle.broker_name)
+    }
+
+    /// A message that is far from the start of its pop cannot be among others.
+    fn most(&self) -> usize {
+        match self.wish {
+            Wish::Ack if bit_of(&self.lease).is_none() => 1,
+            Wish::Ack | Wish::Change { .. } => usize::MAX,
+        }
+    }
+}
+
+impl MessageService {
+    /// Finishes leases: one result per entry, in order. An ack repeated is harmless.
+    ///
+    /// What was handed over is sent even if this is dropped.
+    ///
+    /// # Errors
+    /// Per entry: `InvalidReceiptHandle` is final; see [`BackendError::is_retryable`].
+    pub async fn ack(&self, leases: Vec<LeaseRef>) -> Vec<Result<(), BackendError>> {
+        self.ack_for(Caller::Client, leases).await
+    }
+
+    /// Changes leases: one result per entry, in order, each with the new handle.
+    ///
+    /// What was handed over is sent even if this is dropped.
+    ///
+    /// # Errors
+    /// Per entry: `InvalidReceiptHandle` is final; see [`BackendError::is_retryable`].
+    pub async fn change_invisible(&self, entries: Vec<ChangeEntry>) -> Vec<Result<ReceiptHandle, BackendError>> {
+        self.change_for(entries.into_iter().map(|entry| (Caller::Client, entry)).collect()).await
+    }
+
+    /// [`Self::ack`] on behalf of `caller`.
+    pub(crate) async fn ack_for(&self, caller: Caller, leases: Vec<LeaseRef>) -> Vec<Result<(), BackendError>> {
+        let wishes = leases.into_iter().map(|lease| (lease, Wish::Ack, caller)).collect();
+        self.wait_for(wishes).await.into_iter().map(|result| result.map(drop)).collect()
+    }
+
+    /// [`Self::change_invisible`], each on behalf of somebody.
+    pub(crate) async fn change_for(&self, entries: Vec<(Caller, ChangeEntry)>) -> Vec<LeaseResult> {
+        let wish = |(caller, ChangeEntry { lease, invisible_ms, suspend })| {
+            (lease, Wish::Change { invisible_ms, suspend }, caller)
+        };
+        self.wait_for(entries.into_iter().map(wish).collect()).await
+    }
+
+    async fn wait_for(&self, wishes: Vec<(LeaseRef, Wish, Caller)>) -> Vec<LeaseResult> {
+        let count = wishes.len();
+        let mut answers = self.hand_over(wishes);
+        let mut results: Vec<Option<LeaseResult>> = Vec::new();
+        results.resize_with(count, || None);
+        while let Some((place, result)) = answers.recv().await {
+            if let Some(slot) = results.get_mut(place) {
+                *slot = Some(result);
+            }
+        }
+        results.into_iter().map(|result| result.unwrap_or_else(|| Err(BackendError::unanswered_entry()))).collect()
+    }
+
+    /// Takes leases over. The answers end when there is one for each, except for those that a defect has lost.
+    fn hand_over(&self, wishes: Vec<(LeaseRef, Wish, Caller)>) -> UnboundedReceiver<(usize, LeaseResult)> {
+        let (reply, answers) = unbounded_channel();
+        let since = Instant::now();
+        let timeout = i64::try_from(self.request_timeout().as_millis()).unwrap_or(i64::MAX);
+        let start_by = self.inner.gathered.now().saturating_add(timeout);
+        let mut runs: Vec<Run<Handed>> = Vec::new();
+        for (place, (mut lease, wish, caller)) in wishes.into_iter().enumerate() {
+            self.inner.superseded.renew(&mut lease);
+            let refused = self.refuse_hopeless(&lease);
+            let entry = Handed { lease, wish, caller, since, place, reply: reply.clone() };
+            if let Err(error) = refused {
+                self.inner.metrics.lease(entry.kind(), caller, LeaseOutcome::RefusedHere);
+                entry.tell(Err(error));
+                continue;
+            }
+            let item = |entry: Handed| Item { bytes: entry.bytes(), most: entry.most(), start_by, value: entry };
+            match runs.last_mut() {
+                Some(run) if run.items.last().is_some_and(|last| last.value.is_with(&entry)) => {
+                    run.items.push(item(entry));
+                }
+                _ => runs.push(Run {
+                    broker: entry.lease.handle.broker_name.as_str().into(),
+                    target: entry.target(),
+                    items: vec![item(entry)],
+                }),
+            }
+        }
+        if !runs.is_empty() {
+            Gatherer::hand_over(self, runs);
+        }
+        answers
+    }
+}
