@@ -35,7 +35,11 @@ pub(crate) enum Command {
 Examples:
   waybill topic create orders
   waybill topic create orders --type fifo --queues 16
-  waybill topic create orders --queues 32 --update")]
+  waybill topic create orders --queues 32 --update
+
+Fewer queues, without hiding what is still in them: lower the number to write to, let the consumers finish, lower the other:
+  waybill topic create orders --write-queues 4 --update
+  waybill topic create orders --read-queues 4 --update")]
     Create(CreateArgs),
     /// List the topics
     #[command(after_help = "Example:\n  waybill topic list --output json")]
@@ -76,6 +80,12 @@ pub(crate) struct CreateArgs {
     /// How many queues it has on this broker; 8 for a new topic
     #[arg(long, value_parser = clap::value_parser!(i32).range(1..=1024))]
     queues: Option<i32>,
+    /// How many of them consumers read from, if that is not as many as producers write to
+    #[arg(long, conflicts_with = "queues", value_parser = clap::value_parser!(i32).range(1..=1024))]
+    read_queues: Option<i32>,
+    /// How many of them producers write to
+    #[arg(long, conflicts_with = "queues", value_parser = clap::value_parser!(i32).range(1..=1024))]
+    write_queues: Option<i32>,
     /// What clients may do with it; read-write for a new topic
     #[arg(long, value_enum)]
     permission: Option<Permission>,
@@ -156,8 +166,11 @@ impl CreateArgs {
             ..TopicConfig::default()
         };
         let mut wanted = existing.cloned().unwrap_or_else(new);
-        if let Some(queues) = self.queues {
-            (wanted.read_queue_nums, wanted.write_queue_nums) = (queues, queues);
+        if let Some(queues) = self.read_queues.or(self.queues) {
+            wanted.read_queue_nums = queues;
+        }
+        if let Some(queues) = self.write_queues.or(self.queues) {
+            wanted.write_queue_nums = queues;
         }
         if let Some(message_type) = self.message_type {
             wanted.attributes.insert(MESSAGE_TYPE.to_owned(), format!("{message_type:?}").to_uppercase());

@@ -104,3 +104,20 @@ fn what_was_not_created() {
     received.fails(1, &["CONSUMER_GROUP_NOT_FOUND", "waybill group create"]);
     waybill.client(&["message", "send", "--topic", "bad topic", "--body", "b"]).fails(1, &["ILLEGAL_TOPIC"]);
 }
+
+/// Queues that hold messages are not taken away, and the advice that comes with the refusal can be followed.
+#[test]
+fn fewer_queues_than_hold_messages() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let topic = |more: &[&str]| waybill.admin(&[&["topic", "create", "orders"], more].concat());
+    topic(&["--queues", "4"]).ok();
+    for _message in 0..8 {
+        waybill.client(&["message", "send", "--topic", "orders", "--body", "b"]).ok();
+    }
+    topic(&["--queues", "1", "--update"])
+        .fails(1, &["readQueueNums of orders stays 4", "holds 2 messages", "Lower writeQueueNums to 1 first"]);
+    topic(&["--write-queues", "1", "--update"]).ok();
+    topic(&["--read-queues", "1", "--update"]).fails(1, &["holds 2 messages that no consumer group has read"]);
+    topic(&["--queues", "1", "--write-queues", "1"]).fails(2, &["--write-queues"]);
+}
