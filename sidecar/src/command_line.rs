@@ -21,8 +21,18 @@ use waybill_ops::{
 use waybill_sidecar::{
     App, BuildError, Listeners,
     backend::{RemoteOptions, RemoteTransport},
-    config::Config,
+    config::{Config, Value},
 };
+
+const EXIT_CODES: &str = "\
+Example:
+  waybill-sidecar --namesrv-addr broker-0.brokers:10911 --listen 0.0.0.0:8081
+
+Exit codes:
+  0   stopped as it was told to
+  1   something outside failed: a port is taken
+  2   wrong usage
+  64  the configuration cannot be used";
 
 /// The same variable as Apache's proxy and clients read.
 const NAMESRV_ADDR: &str = "NAMESRV_ADDR";
@@ -32,14 +42,14 @@ const NAMESRV_ADDR: &str = "NAMESRV_ADDR";
 /// TLS and plaintext are served on the same port. The configuration file is read again when it changes. SIGTERM or
 /// Ctrl-C: finishes the calls in progress and exits.
 #[derive(Debug, Parser)]
-#[command(name = "waybill-sidecar", version)]
+#[command(name = "waybill-sidecar", version, after_help = EXIT_CODES)]
 pub(crate) struct CommandLine {
     /// YAML file with the configuration; docs/configuration-sidecar.md lists the keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Name servers, or Waybill brokers: host:port, several separated by `;` or `,`. Instead of namesrvAddr in the
     /// file; the environment variable NAMESRV_ADDR is used when neither is given.
-    #[arg(long, value_name = "ADDRESSES")]
+    #[arg(long, value_name = "ADDRESSES", value_parser = addresses)]
     namesrv_addr: Option<String>,
     /// Where clients connect to, such as 0.0.0.0:8081. Instead of grpcServerHost and grpcServerPort in the file.
     #[arg(long, value_name = "IP:PORT")]
@@ -54,6 +64,15 @@ pub(crate) struct CommandLine {
     /// Prints docs/configuration-sidecar.md and exits.
     #[arg(long)]
     pub(crate) print_config_docs: bool,
+}
+
+/// Checks `--namesrv-addr` as namesrvAddr in the file is checked.
+fn addresses(text: &str) -> Result<String, String> {
+    let allowed = Config::keys().into_iter().find(|key| key.name == "namesrvAddr").map(|key| key.allowed);
+    match allowed {
+        Some(allowed) if !allowed.accepts(&Value::Text(text.to_owned())) => Err(format!("use {allowed}")),
+        _allowed => Ok(text.to_owned()),
+    }
 }
 
 /// Why it did not start.

@@ -10,21 +10,13 @@ mod command_line;
 
 use self::command_line::{CommandLine, start};
 
-/// The command line or the configuration cannot be used.
+/// The configuration cannot be used. A command line that cannot be used ends it with 2, which is clap's.
 const EXIT_CONFIG: u8 = 64;
 /// Something outside failed: a port is taken, a file cannot be read.
 const EXIT_FAILED: u8 = 1;
 
 fn main() -> ExitCode {
-    let command_line = match CommandLine::try_parse() {
-        Ok(command_line) => command_line,
-        // Help and version are no mistakes; everything else is.
-        Err(error) => {
-            let mistaken = error.use_stderr();
-            let _ = error.print();
-            return if mistaken { ExitCode::from(EXIT_CONFIG) } else { ExitCode::SUCCESS };
-        }
-    };
+    let command_line = CommandLine::parse();
     if command_line.print_config_docs {
         return command_line::print(&waybill_sidecar::config::document());
     }

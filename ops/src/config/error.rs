@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use super::nearest::nearest;
+
 /// A value that has the right type and is wrong all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
@@ -61,6 +63,7 @@ impl ConfigError {
         let line = at.and_then(|at| usize::try_from(at.line()).ok());
         // For an unknown key the parser tells where the surrounding level begins: the key is there or below.
         let line = line.map(|line| unknown_field(&reason).and_then(|key| line_from(text, line, key)).unwrap_or(line));
+        let reason = unknown_field(&reason).map(|key| unknown(key, &reason)).unwrap_or(reason);
         Self { file: path.to_owned(), line, key: line.and_then(|line| key_at(text, line)), reason }
     }
 
@@ -114,6 +117,15 @@ fn key_at(text: &str, line: usize) -> Option<String> {
 /// The key in serde's words for one that a structure does not have.
 fn unknown_field(reason: &str) -> Option<&str> {
     reason.strip_prefix("unknown field `")?.split('`').next()
+}
+
+/// What to say of a key that a structure does not have: serde's words list all it has, which may be a hundred.
+fn unknown(key: &str, reason: &str) -> String {
+    let known = reason.split_once("expected one of ").map_or("", |(_, known)| known).split(", ");
+    match nearest(key, known) {
+        Some(meant) => format!("unknown key; did you mean {meant}?"),
+        None => "unknown key".to_owned(),
+    }
 }
 
 /// The first line from `start` on (both counted from 1) that sets a key of this name.

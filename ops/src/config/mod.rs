@@ -5,6 +5,7 @@
 
 mod error;
 mod file;
+mod nearest;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -84,7 +84,10 @@ fn a_mistake_is_named_with_file_line_and_key() {
     files.write("store:\n  segmentBytes: 5\n  segmentBites: 6\n");
     let error = files.error();
     assert_eq!((error.line(), error.key()), (Some(3), Some("store.segmentBites")), "{error}");
-    assert!(error.to_string().contains("unknown field"), "{error}");
+    assert!(error.to_string().ends_with("unknown key; did you mean segmentBytes?"), "{error}");
+
+    files.write("store:\n  flush: sync\n");
+    assert!(files.error().to_string().ends_with("store.flush: unknown key"), "{}", files.error());
 
     files.write("\nflush: perhaps\n");
     let error = files.error();

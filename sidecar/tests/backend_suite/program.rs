@@ -11,10 +11,10 @@ fn run(arguments: &[&str]) -> Output {
     Command::new(PROGRAM).args(arguments).env_remove("NAMESRV_ADDR").env_remove("RUST_LOG").output().expect("runs")
 }
 
-fn refused(arguments: &[&str], parts: &[&str]) {
+fn refused(code: i32, arguments: &[&str], parts: &[&str]) {
     let output = run(arguments);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(64), "{said}");
+    assert_eq!(output.status.code(), Some(code), "{said}");
     for part in parts {
         assert!(said.contains(part), "{part} is not in: {said}");
     }
@@ -22,21 +22,27 @@ fn refused(arguments: &[&str], parts: &[&str]) {
 
 #[test]
 fn a_mistake_in_the_configuration_ends_it_with_64_and_what_to_do() {
-    refused(&[], &["namesrvAddr", "--namesrv-addr 127.0.0.1:9876"]);
-    refused(&["--namesrv-addr", "localhost"], &["namesrvAddr", "host:port"]);
-    refused(&["--listen", "somewhere"], &["--listen"]);
-    refused(&["--config", "/nowhere/sidecar.yaml"], &["/nowhere/sidecar.yaml"]);
+    refused(64, &[], &["namesrvAddr", "--namesrv-addr 127.0.0.1:9876"]);
+    refused(64, &["--config", "/nowhere/sidecar.yaml"], &["/nowhere/sidecar.yaml"]);
     let dir = tempfile::tempdir().expect("directory");
     let path = dir.path().join("sidecar.yaml");
     std::fs::write(&path, "namesrvAddr: a:1\nrenewAheadTimeMilis: 5\n").expect("write");
     refused(
+        64,
         &["--config", path.to_str().expect("utf-8")],
-        &["line 2", "renewAheadTimeMilis", "docs/configuration-sidecar.md"],
+        &["line 2", "renewAheadTimeMilis", "did you mean renewAheadTimeMillis?", "docs/configuration-sidecar.md"],
     );
     std::fs::write(&path, "namesrvAddr: a:1\ntlsCertPath: /nowhere/c\ntlsKeyPath: /nowhere/k\n").expect("write");
     let listen = ["--listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0"];
     let arguments = [&["--config", path.to_str().expect("utf-8")], &listen[..]].concat();
-    refused(&arguments, &["/nowhere/c", "tlsCertPath"]);
+    refused(64, &arguments, &["/nowhere/c", "tlsCertPath"]);
+}
+
+#[test]
+fn wrong_usage_ends_it_with_2() {
+    refused(2, &["--bogus"], &["--bogus", "--help"]);
+    refused(2, &["--listen", "somewhere"], &["--listen"]);
+    refused(2, &["--namesrv-addr", "localhost"], &["--namesrv-addr", "host:port"]);
 }
 
 #[test]

@@ -168,12 +168,14 @@ impl Args {
                 config.auto_create_subscription_group = auto_create;
             }
         };
-        load(self.broker_config.as_ref(), adjust).map(|live| (*live.get()).clone())
+        load(self.broker_config.as_ref(), "docs/configuration-broker.md lists all keys", adjust)
+            .map(|live| (*live.get()).clone())
     }
 
     fn sidecar_config(&self, addresses: &Addresses) -> Result<Live<SidecarConfig>, Failure> {
         let (clients, broker, admin) = (addresses.clients, addresses.broker, addresses.admin);
-        load(self.sidecar_config.as_ref(), move |config: &mut SidecarConfig| {
+        let keys = "docs/configuration-sidecar.md lists all keys";
+        load(self.sidecar_config.as_ref(), keys, move |config: &mut SidecarConfig| {
             config.grpc_server_host = clients.ip().to_string();
             config.grpc_server_port = clients.port().into();
             config.admin_server_host = admin.ip().to_string();
@@ -214,16 +216,19 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The settings of a file, or the defaults, with `adjust` over them.
-fn load<T>(path: Option<&PathBuf>, adjust: impl Fn(&mut T) + Send + Sync + 'static) -> Result<Live<T>, Failure>
+/// The settings of a file, or the defaults, with `adjust` over them. `keys` says where all of them are found.
+fn load<T>(
+    path: Option<&PathBuf>,
+    keys: &str,
+    adjust: impl Fn(&mut T) + Send + Sync + 'static,
+) -> Result<Live<T>, Failure>
 where
     T: Default + serde::de::DeserializeOwned + Validate,
 {
     let wrong = |invalid: Invalid| Failure::config(format!("{}: {}", invalid.key, invalid.reason));
     match path {
-        Some(path) => {
-            Live::load_adjusted(path, adjust).map_err(|error: ConfigError| Failure::config(error.to_string()))
-        }
+        Some(path) => Live::load_adjusted(path, adjust)
+            .map_err(|error: ConfigError| Failure::config(error.to_string()).hint(keys)),
         None => {
             let mut config = T::default();
             adjust(&mut config);

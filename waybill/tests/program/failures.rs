@@ -69,7 +69,13 @@ fn a_configuration_that_cannot_work() {
     let dir = Dir::new();
     let file = dir.file("sidecar.yaml", "enableBatchAck: true\nenableBatchAcks: true\n");
     let file = file.display().to_string();
-    standalone(&dir, &["--sidecar-config", &file]).fails(64, &["sidecar.yaml line 2", "enableBatchAcks"]);
+    standalone(&dir, &["--sidecar-config", &file]).fails(
+        64,
+        &[
+            "sidecar.yaml line 2, enableBatchAcks: unknown key; did you mean enableBatchAck?",
+            "docs/configuration-sidecar.md",
+        ],
+    );
     let file = dir.file("broker.yaml", "defaultTopicQueueNums: 0\n");
     let file = file.display().to_string();
     standalone(&dir, &["--broker-config", &file]).fails(64, &["broker.yaml line 1", "defaultTopicQueueNums"]);
