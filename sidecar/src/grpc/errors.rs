@@ -337,6 +337,26 @@ mod tests {
         }
     }
 
+    /// docs/errors.md has a row for every code that the code of this file can give, and for no other.
+    #[test]
+    fn every_code_is_explained_to_users() {
+        let source = include_str!("errors.rs").split("#[cfg(test)]").next().unwrap_or_default();
+        let named = |code: &Code| source.contains(&format!("Code::{code:?}")) && *code != Code::Unspecified;
+        let codes = (0..100_000).filter_map(|number| Code::try_from(number).ok()).filter(named);
+        let mut in_code: Vec<String> =
+            codes.map(|code| format!("`{}` | {}", code.as_str_name(), code as i32)).collect();
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/errors.md");
+        let page = std::fs::read_to_string(page).expect("docs/errors.md");
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split_once(" | "));
+        let number = |rest: &str| rest.split(" |").next().and_then(|cell| cell.parse::<i32>().ok());
+        let mut in_page: Vec<String> =
+            cells.filter_map(|(name, rest)| Some(format!("{name} | {}", number(rest)?))).collect();
+        in_code.sort();
+        in_page.sort();
+        assert!(in_code.len() > 30, "{in_code:?}");
+        assert_eq!(in_page, in_code);
+    }
+
     #[test]
     fn one_status_over_all() {
         let overall = |codes: &[Code]| {
