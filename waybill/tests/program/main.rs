@@ -5,6 +5,7 @@
 mod administration;
 mod bench;
 mod failures;
+mod garbage;
 mod messages;
 mod standalone;
 mod support;

@@ -14,12 +14,16 @@ pub(crate) struct Standalone {
     pub(crate) endpoint: String,
     pub(crate) broker: String,
     pub(crate) admin: String,
+    log: PathBuf,
 }
 
 impl Drop for Standalone {
     fn drop(&mut self) {
         let _ended = self.child.kill();
         let _status = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the log of the server:\n{}", self.log());
+        }
     }
 }
 
@@ -37,11 +41,13 @@ pub(crate) fn options(dir: &Path) -> Vec<String> {
 impl Standalone {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        let log = dir.join("log");
         let mut child = Command::new(PROGRAM)
             .args(options(dir))
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(&log).expect("a file for its log"))
             .spawn()
             .expect("the program starts");
         let mut line = String::new();
@@ -49,7 +55,12 @@ impl Standalone {
         BufReader::new(stdout).read_line(&mut line).expect("a line");
         let said: Value = serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error} in {line:?}"));
         let text = |key: &str| said[key].as_str().expect("an address").to_owned();
-        Self { child, endpoint: text("endpoint"), broker: text("broker"), admin: text("admin") }
+        Self { child, endpoint: text("endpoint"), broker: text("broker"), admin: text("admin"), log }
+    }
+
+    /// What it has logged so far.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     pub(crate) fn pid(&self) -> String {
