@@ -1,10 +1,12 @@
 """What the harness itself decides: bars, ratios, and that a run keeps the rows of the stages it did not measure."""
 
+import json
 import pathlib
 import tempfile
 import unittest
 from unittest import mock
 
+import callgrind
 import page
 import paths
 from rows import Bar, Row, number, spread
@@ -40,6 +42,19 @@ class Page(unittest.TestCase):
             rows, history = page.read()
             self.assertEqual([row[:2] for row in rows], [["send: z, /s", "6.00"], ["sync, send: y", "1.00"], ["start: x, ms", "300"]])
             self.assertEqual([row[2] for row in history], ["start: x 300", "send: z 3 ×", "start: x 400"])
+
+
+class Instructions(unittest.TestCase):
+    def test_a_rise_over_five_percent_is_broken(self):
+        self.assertEqual(callgrind.broken({"a": 100, "b": 100}, {"a": 105, "b": 106}), ["b"])
+        self.assertEqual(callgrind.broken({"a": 100}, {"a": 10}), [])
+
+    def test_every_path_has_a_gate_and_every_gate_a_path(self):
+        self.assertEqual(callgrind.broken({"gone": 1}, {"new": 1}), ["new", "gone"])
+
+    def test_the_gates_are_of_what_make_test_builds(self):
+        gates = json.loads(callgrind.GATES.read_text())
+        self.assertGreaterEqual(len(gates["debug"]["paths"]), 13)
 
 
 if __name__ == "__main__":

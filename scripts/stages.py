@@ -48,7 +48,7 @@ def run(stage):
     passed, failed, skipped = count(log.read_text(errors="replace")) if stage.counts else (0, 0, 0)
     if code != 0 and failed == 0:
         failed = 1  # it failed without saying which of its checks did
-    elif code == 0 and passed + failed == 0:
+    elif code == 0 and passed + failed + skipped == 0:
         passed = 1
     print(f"== {stage.name}: {'ok' if failed == 0 else 'FAILED'} after {seconds:.0f} s", flush=True)
     return Outcome(stage.name, passed, failed, skipped, seconds)

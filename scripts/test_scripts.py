@@ -48,6 +48,10 @@ class Stages(unittest.TestCase):
         outcome = self.run_shell("true")
         self.assertEqual((outcome.passed, outcome.failed), (1, 0))
 
+    def test_all_skipped_is_no_success_of_its_own(self):
+        outcome = self.run_shell("echo '0 passed, 0 failed, 13 skipped'")
+        self.assertEqual((outcome.passed, outcome.failed, outcome.skipped), (0, 0, 13))
+
     def test_time_limit_ends_the_whole_group(self):
         outcome = self.run_shell("sleep 600 & sleep 600", limit_s=0.2)
         self.assertEqual(outcome.failed, 1)

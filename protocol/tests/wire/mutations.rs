@@ -71,6 +71,21 @@ fn damaged_inputs_break_no_promise() {
     }
 }
 
+/// Bytes by chance, each target's share of them: what no valid input is near to.
+#[test]
+fn bytes_by_chance_break_no_promise() {
+    for (_name, target) in targets::ALL {
+        let mut dice = Dice(0xD1B5_4A32_D192_ED03);
+        for _ in 0..ROUNDS {
+            let length = dice.roll(256);
+            let input: Vec<u8> = (0..length).map(|_| dice.roll(256) as u8).collect();
+            target(&input);
+            // The same as text, which some targets ask for before anything else.
+            target(String::from_utf8_lossy(&input).as_bytes());
+        }
+    }
+}
+
 /// Every prefix of every valid input: the place where reading goes one too far is always at an end.
 #[test]
 fn prefixes_break_no_promise() {
