@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use waybill_ops::{admin::Admin, clock::Clock, config::Live};
 
 use crate::{
-    backend::{BackendMetrics, MessageService, Transport},
+    backend::{BackendMetrics, MessageService, Transport, Voucher},
     config::{Config, effective, report_changes},
     grpc::{self, Messaging, Parts, Served},
     readiness::Readiness,
@@ -95,7 +95,8 @@ impl App {
         let backend_metrics = BackendMetrics::default();
         let messages = MessageService::new(transport, Arc::clone(&config), Arc::clone(&clock), backend_metrics.clone());
         let receipts = Receipts::start(policy(&started_with), Arc::new(messages.clone()), rest_stop.clone());
-        let sessions = Sessions::new(receipts.clone(), Arc::clone(&config), Arc::clone(&clock));
+        let voucher = Arc::new(Voucher::new(messages.clone()));
+        let sessions = Sessions::new(receipts.clone(), voucher, Arc::clone(&config), Arc::clone(&clock));
         let grpc_metrics = grpc::Metrics::default();
         let messaging = Messaging::new(Parts {
             messages: messages.clone(),

@@ -3,6 +3,8 @@
 //!
 //! Lengths are in bytes and times in milliseconds, unless the name says otherwise.
 
+use std::time::Duration;
+
 /// Most messages of one SendMessage.
 pub const SEND_MESSAGES: usize = 1_024;
 /// Longest filter expression.
@@ -38,6 +40,14 @@ pub const TELEMETRY_QUEUE: usize = 16;
 pub const STREAM_CLOSED_GRACE_MS: i64 = 5_000;
 /// How often departures are looked for.
 pub const DEPARTURE_SCAN_MS: u64 = 1_000;
+/// How often brokers are told which clients are here, at least and at most; a third of the broker's `clientGoneAfter`.
+pub const VOUCH_PERIOD_MIN: Duration = Duration::from_secs(1);
+/// See [`VOUCH_PERIOD_MIN`].
+pub const VOUCH_PERIOD_MAX: Duration = Duration::from_secs(10);
+/// How long a broker may take to answer that.
+pub const VOUCH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Clients that one such request names; brokers take 10,000.
+pub const CLIENTS_PER_VOUCH: usize = 10_000;
 
 /// Calls of one kind that may be under way at a time; more are answered TOO_MANY_REQUESTS.
 pub const CALLS_IN_FLIGHT: usize = 10_000;

@@ -7,8 +7,8 @@ use grpc_common::broker::Fault;
 use grpc_common::*;
 use waybill_protocol::grpc::v2::{self, Code, Settings, settings::PubSub, telemetry_command::Command};
 use waybill_protocol::remoting::{
-    SubscriptionGroupConfig,
-    codes::{request, response},
+    SubscriptionGroupConfig, VouchBody,
+    codes::{own, request, response},
 };
 use waybill_sidecar::config::Config;
 
@@ -278,13 +278,36 @@ async fn a_client_whose_connection_broke_is_gone_after_a_grace() {
     world
         .until("the server notices, and the grace is over", || {
             world.clock.advance(10);
-            world.sessions.sweep();
+            let sessions = world.sessions.clone();
+            tokio::spawn(async move { sessions.sweep().await });
             returned = world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len();
             returned == 10
         })
         .await;
     assert!(world.sessions.profile("a").is_some(), "it may come back");
     others_get_it(&world, 10).await;
+}
+
+/// The client's load balancer gave it another sidecar: nothing of it is returned, and the leases it has from here live on.
+#[tokio::test]
+async fn a_client_that_moved_to_another_sidecar_is_not_gone() {
+    let world = World::new().await;
+    let mut a = world.client("a", push()).await;
+    let mut b = world.client("b", push()).await;
+    hold(&world, &mut a, 3).await;
+    world.brokers.is_elsewhere("a");
+    a.telemetry = None;
+    b.telemetry = None;
+    for _ in 0..12 {
+        world.until("the streams are seen to close", || true).await;
+        world.clock.advance(10_000);
+        world.sessions.sweep().await;
+    }
+    assert_eq!(world.receipts.stats().held, 3, "also when it was silent for so long that it is forgotten");
+    assert_eq!(world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len(), 0, "nothing was given back");
+    let asked = world.brokers.seen(own::VOUCH_FOR_CLIENTS);
+    let gone: Vec<String> = asked.iter().flat_map(|asked| asked.json::<VouchBody>().expect("a body").gone).collect();
+    assert!(gone.contains(&"a".to_owned()) && gone.contains(&"b".to_owned()));
 }
 
 #[tokio::test]
@@ -297,7 +320,7 @@ async fn a_client_that_reopens_its_stream_in_time_keeps_what_it_holds() {
     a.open(push()).await.expect("settings");
     for _ in 0..10 {
         world.clock.advance(4_000);
-        world.sessions.sweep();
+        world.sessions.sweep().await;
     }
     assert_eq!(world.receipts.stats().held, 3);
     assert_eq!(world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len(), 0);
@@ -309,13 +332,13 @@ async fn a_client_without_heartbeats_is_forgotten() {
     let mut a = world.client("a", push()).await;
     hold(&world, &mut a, 3).await;
     world.clock.advance(50_000);
-    world.sessions.sweep();
+    world.sessions.sweep().await;
     assert_eq!(a.heartbeat().await, Code::Ok);
     world.clock.advance(119_999);
-    world.sessions.sweep();
+    world.sessions.sweep().await;
     assert_eq!(world.sessions.len(), 1);
     world.clock.advance(1);
-    world.sessions.sweep();
+    world.sessions.sweep().await;
     assert_eq!(world.sessions.len(), 0);
     assert_eq!(a.heartbeat().await, Code::UnrecognizedClientType);
     world.until("what it held is no longer kept", || world.receipts.stats().held == 0).await;
@@ -332,7 +355,7 @@ async fn a_poll_keeps_its_client_alive() {
     a.telemetry = None;
     for _ in 0..10 {
         world.clock.advance(60_000);
-        world.sessions.sweep();
+        world.sessions.sweep().await;
     }
     assert_eq!(world.sessions.len(), 1);
     world.brokers.hold_polls(false);

@@ -1,11 +1,10 @@
-//! Settings of topics and consumer groups, and the heartbeat.
+//! Settings of topics and consumer groups.
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::join_all;
 use waybill_protocol::remoting::{
-    Command, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, HeartbeatData, JsonBody,
-    SubscriptionGroupConfig, TopicConfig,
+    Command, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, JsonBody, SubscriptionGroupConfig,
+    TopicConfig,
     codes::{request, response},
 };
 
@@ -58,23 +57,6 @@ impl MessageService {
             async move { service.look_up_group(&group, topic.as_deref()).await }
         };
         self.inner.groups.get(group, ages, load).await
-    }
-
-    /// Tells every known broker which producers and consumers live here: broker name and result.
-    pub async fn heartbeat(&self, data: &HeartbeatData) -> Vec<(String, Result<(), BackendError>)> {
-        let body = data.to_json();
-        let beats = self.inner.routes.known_brokers().into_iter().map(|broker| {
-            let request = Command::request(request::HEART_BEAT).with_body(body.clone());
-            async move {
-                let result = match self.ask(&broker, &broker, request, LOOKUP).await {
-                    Ok(answer) if answer.code == response::SUCCESS => Ok(()),
-                    Ok(answer) => Err(from_response(&answer, Subject::topic(""))),
-                    Err(unanswered) => Err(unanswered.error),
-                };
-                (broker, result)
-            }
-        });
-        join_all(beats).await
     }
 
     /// Whether any name server or broker of `namesrvAddr` answers.

@@ -24,6 +24,7 @@ mod service;
 mod superseded;
 mod transport;
 mod types;
+mod vouch;
 
 pub use self::{
     error::BackendError,
@@ -33,6 +34,7 @@ pub use self::{
     service::MessageService,
     transport::{Transport, TransportError},
     types::*,
+    vouch::Voucher,
 };
 pub(crate) use self::{
     error::{Subject, from_response},

@@ -13,6 +13,8 @@ pub(super) enum Feature {
     BatchChange,
     /// BATCH_ACK_MESSAGE answered with one result per entry.
     BatchAckResults,
+    /// VOUCH_FOR_CLIENTS.
+    HolderLiveness,
 }
 
 /// A broker takes at most so many entries of a feature; 0: it does not have it. Until when to believe that.

@@ -2,7 +2,9 @@
 
 mod registry;
 mod settings;
+mod vouching;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 use waybill_ops::{clock::Clock, config::Live};
 use waybill_protocol::grpc::v2::{Settings, TelemetryCommand};
 
+use self::registry::{Departure, Patience, Registry};
 pub use self::registry::{Full, Profile};
-use self::registry::{Patience, Registry};
 pub(crate) use self::settings::{carry_over, command as settings_command, is_fifo, max_attempts, merge};
+use self::vouching::Vouching;
+pub use self::vouching::{Heard, Vouch, Words};
 use crate::config::Config;
 use crate::limits;
 use crate::receipts::Receipts;
@@ -35,14 +39,16 @@ struct Inner {
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
     streams: AtomicU64,
+    vouching: Vouching,
 }
 
 impl Sessions {
-    /// Knows nobody yet. [`Sessions::run`] must run for departures to be seen.
+    /// Knows nobody yet. [`Sessions::run`] must run for departures to be seen, and for brokers to be told who is alive.
     #[must_use]
-    pub fn new(receipts: Receipts, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
-        let registry = Mutex::new(Registry::default());
-        Self { inner: Arc::new(Inner { registry, receipts, config, clock, streams: AtomicU64::new(0) }) }
+    pub fn new(receipts: Receipts, vouch: Arc<dyn Vouch>, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
+        let (registry, streams) = (Mutex::new(Registry::default()), AtomicU64::new(0));
+        let vouching = Vouching::new(vouch);
+        Self { inner: Arc::new(Inner { registry, receipts, config, clock, streams, vouching }) }
     }
 
     /// A number for a new telemetry stream.
@@ -57,8 +63,12 @@ impl Sessions {
     /// There are too many clients.
     pub fn register(&self, client_id: &str, profile: Profile, stream: u64, sender: CommandSender) -> Result<(), Full> {
         let now_ms = self.inner.clock.now_ms();
+        let consumes = profile.group.is_some();
         self.inner.registry.lock().register(now_ms, client_id, profile, (stream, sender))?;
         self.inner.receipts.client_back(client_id);
+        if consumes {
+            self.inner.vouching.arrived(client_id);
+        }
         Ok(())
     }
 
@@ -72,6 +82,7 @@ impl Sessions {
         let back = self.inner.registry.lock().heard(self.inner.clock.now_ms(), client_id);
         if back {
             self.inner.receipts.client_back(client_id);
+            self.inner.vouching.arrived(client_id);
         }
     }
 
@@ -104,6 +115,7 @@ impl Sessions {
         let known = self.inner.registry.lock().terminate(client_id);
         if known {
             self.inner.receipts.client_gone(client_id, None);
+            self.inner.vouching.left(client_id);
         }
         known
     }
@@ -120,27 +132,49 @@ impl Sessions {
         self.len() == 0
     }
 
-    /// Looks for clients that have left, once.
-    pub fn sweep(&self) {
+    /// Looks for clients that have left, once. What they hold is given back, unless they are alive at another sidecar.
+    pub async fn sweep(&self) {
         let patience = Patience {
             stream_closed_ms: limits::STREAM_CLOSED_GRACE_MS,
             expired_ms: self.inner.config.get().channel_expired_timeout_ms,
         };
         let departures = self.inner.registry.lock().sweep(self.inner.clock.now_ms(), patience);
-        for departure in departures {
-            tracing::info!(client_id = departure.client_id, forgotten = departure.forgotten, "the client has left");
-            self.inner.receipts.client_gone(&departure.client_id, None);
+        if !departures.is_empty() {
+            self.let_go(departures).await;
         }
     }
 
-    /// Looks for clients that have left until `stop`.
+    async fn let_go(&self, departures: Vec<Departure>) {
+        let consumers = departures.iter().filter(|departure| departure.consumes);
+        let consumers: Vec<String> = consumers.map(|departure| departure.client_id.clone()).collect();
+        let elsewhere = match consumers.is_empty() {
+            true => HashSet::new(),
+            false => self.inner.vouching.elsewhere(consumers).await,
+        };
+        for Departure { client_id, forgotten, .. } in departures {
+            if elsewhere.contains(&client_id) {
+                // It may still acknowledge what it got here; its leases are kept alive until the broker says otherwise.
+                tracing::info!(client_id, "the client is at another sidecar now");
+            } else if !self.inner.registry.lock().is_here(&client_id) {
+                tracing::info!(client_id, forgotten, "the client has left");
+                self.inner.receipts.client_gone(&client_id, None);
+            }
+        }
+    }
+
+    /// Looks for clients that have left, and tells brokers who is here, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
+        let present = || self.inner.registry.lock().consumers();
+        tokio::join!(self.look_for_departures(stop.clone()), self.inner.vouching.run(present, stop));
+    }
+
+    async fn look_for_departures(&self, stop: CancellationToken) {
         let mut ticks = tokio::time::interval(Duration::from_millis(limits::DEPARTURE_SCAN_MS));
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _tick = ticks.tick() => self.sweep(),
+                _tick = ticks.tick() => self.sweep().await,
             }
         }
     }

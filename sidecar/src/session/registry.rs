@@ -33,6 +33,8 @@ pub(super) struct Departure {
     pub(super) client_id: String,
     /// It is no longer known; otherwise it is only away.
     pub(super) forgotten: bool,
+    /// It is in a consumer group, so it may hold something.
+    pub(super) consumes: bool,
 }
 
 /// Which silence makes a client away or forgotten, in milliseconds.
@@ -153,11 +155,25 @@ impl<S> Registry<S> {
             let goes_away = !client.away && client.stream.is_none() && silent_ms >= patience.stream_closed_ms;
             if forgotten || goes_away {
                 client.away = true;
-                departures.push(Departure { client_id: client_id.clone(), forgotten });
+                let consumes = client.profile.group.is_some();
+                departures.push(Departure { client_id: client_id.clone(), forgotten, consumes });
             }
             !forgotten
         });
         departures
+    }
+
+    /// Whether the client is known and not away.
+    #[must_use]
+    pub(super) fn is_here(&self, client_id: &str) -> bool {
+        self.clients.get(client_id).is_some_and(|client| !client.away)
+    }
+
+    /// The consumers that are here.
+    #[must_use]
+    pub(super) fn consumers(&self) -> Vec<String> {
+        let here = self.clients.iter().filter(|(_, client)| !client.away && client.profile.group.is_some());
+        here.map(|(client_id, _)| client_id.clone()).collect()
     }
 
     /// How many clients are known.
@@ -184,11 +200,11 @@ mod tests {
     }
 
     fn away(id: &str) -> Vec<Departure> {
-        vec![Departure { client_id: id.into(), forgotten: false }]
+        vec![Departure { client_id: id.into(), forgotten: false, consumes: true }]
     }
 
     fn forgotten(id: &str) -> Vec<Departure> {
-        vec![Departure { client_id: id.into(), forgotten: true }]
+        vec![Departure { client_id: id.into(), forgotten: true, consumes: true }]
     }
 
     #[test]

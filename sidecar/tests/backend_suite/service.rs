@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use waybill_protocol::{
     message::decode_batch,
     remoting::{
-        Command, HeartbeatData, JsonBody, SubscriptionGroupConfig, TopicConfig,
-        codes::{request, response},
+        Command, JsonBody, SubscriptionGroupConfig, TopicConfig, VouchAnswer, VouchBody,
+        codes::{own, request, response},
     },
 };
 use waybill_sidecar::backend::{
-    BackendError, LocalTransport, OutgoingMessage, SendRequest, SendStatus, TransportError,
+    BackendError, LocalTransport, OutgoingMessage, SendRequest, SendStatus, TransportError, Voucher,
 };
+use waybill_sidecar::session::{Vouch, Words};
 
 use crate::scripted::{ok, refuse, route, service, two_brokers};
 
@@ -190,19 +191,31 @@ async fn a_group_is_found_though_a_broker_is_down() {
 }
 
 #[tokio::test]
-async fn every_known_broker_hears_the_heartbeat() {
-    let transport = two_brokers(|address, _| match address {
-        "b:10911" => Err(TransportError::Timeout),
+async fn every_broker_hears_who_is_alive_and_the_most_impatient_one_counts() {
+    let transport = two_brokers(|address, command| match (address, command.code) {
+        ("a:10911", own::VOUCH_FOR_CLIENTS) => Ok(Command::response(response::REQUEST_CODE_NOT_SUPPORTED, "what?")),
+        (_, own::VOUCH_FOR_CLIENTS) => Ok(ok().with_json(&VouchAnswer {
+            elsewhere: vec!["moved".into()],
+            client_gone_after: if address == "b:10911" { 6_000 } else { 30_000 },
+        })),
         _ => Ok(ok()),
     });
     let setup = service(transport.clone(), |_| {});
-    assert!(setup.service.heartbeat(&HeartbeatData::default()).await.is_empty(), "nobody is known");
     setup.service.route("T").await.expect("a route");
-    let data = HeartbeatData { client_id: "sidecar".into(), ..Default::default() };
-    let results = setup.service.heartbeat(&data).await;
-    assert_eq!(results, [("a".to_owned(), Ok(())), ("b".to_owned(), Err(BackendError::Timeout))]);
-    let (_, beat) = transport.asked(request::HEART_BEAT).remove(0);
-    assert_eq!(HeartbeatData::from_json(&beat.body).expect("a body"), data);
+    let voucher = Voucher::new(setup.service.clone());
+    let words = Words { alive: vec!["here".into()], gone: vec!["moved".into(), "dead".into()], left: vec![] };
+    let heard = voucher.vouch(words.clone()).await;
+    assert_eq!(heard.elsewhere, ["moved".to_owned()].into());
+    assert_eq!(heard.gone_after_ms, Some(6_000));
+    let asked = transport.asked(own::VOUCH_FOR_CLIENTS);
+    assert_eq!(asked.len(), 4, "two lists to each of two brokers");
+    let bodies: Vec<VouchBody> =
+        asked.iter().map(|(_, asked)| VouchBody::from_json(&asked.body).expect("a body")).collect();
+    assert!(bodies.iter().all(|body| !body.sidecar_id.is_empty() && body.sidecar_id == bodies[0].sidecar_id));
+    assert!(bodies.iter().any(|body| body.alive == words.alive) && bodies.iter().any(|body| body.gone == words.gone));
+    voucher.vouch(words).await;
+    let asked = transport.asked(own::VOUCH_FOR_CLIENTS);
+    assert!(asked.len() == 6 && asked[4..].iter().all(|(address, _)| address == "b:10911"), "a does not know of it");
 }
 
 #[tokio::test]

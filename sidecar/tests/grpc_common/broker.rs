@@ -18,8 +18,8 @@ use waybill_protocol::remoting::{
     ClusterInfo, Command, ConsumerSendMsgBackRequestHeader, GetRouteInfoRequestHeader,
     GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, PopMessageRequestHeader,
     PopMessageResponseHeader, QueueData, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig,
-    TopicConfig, TopicRouteData,
-    codes::{request, response},
+    TopicConfig, TopicRouteData, VouchAnswer, VouchBody,
+    codes::{own, request, response},
     pop_info::{MsgOffsets, StartOffset, encode_msg_offsets, encode_start_offsets},
 };
 use waybill_sidecar::backend::{Transport, TransportError};
@@ -59,6 +59,7 @@ struct State {
     faults: HashMap<i32, VecDeque<Fault>>,
     seen: Vec<Command>,
     hold_polls: bool,
+    elsewhere: HashSet<String>,
 }
 
 pub(crate) struct FakeBrokers {
@@ -89,6 +90,11 @@ impl FakeBrokers {
     /// Makes the next request of a kind fail; several are used up one by one.
     pub(crate) fn fail(&self, code: i32, fault: Fault) {
         self.state.lock().faults.entry(code).or_default().push_back(fault);
+    }
+
+    /// Another sidecar vouches for this client.
+    pub(crate) fn is_elsewhere(&self, client: &str) {
+        self.state.lock().elsewhere.insert(client.into());
     }
 
     /// Polls without a message wait, until a message comes or they are held no longer.
@@ -136,6 +142,7 @@ impl FakeBrokers {
                 }
                 answer
             }
+            own::VOUCH_FOR_CLIENTS => state.vouch(command),
             request::ACK_MESSAGE => state.ack(broker, command, self.clock.now_ms()),
             request::CHANGE_MESSAGE_INVISIBLETIME => state.change(broker, command, self.clock.now_ms()),
             request::CONSUMER_SEND_MSG_BACK => state.send_back(broker, command, self.clock.now_ms()),
@@ -193,6 +200,12 @@ fn cluster_info() -> Command {
 }
 
 impl State {
+    fn vouch(&self, command: &Command) -> Command {
+        let body: VouchBody = command.json().expect("a body");
+        let elsewhere = body.gone.into_iter().filter(|client| self.elsewhere.contains(client)).collect();
+        Command::response(response::SUCCESS, "").with_json(&VouchAnswer { elsewhere, client_gone_after: 30_000 })
+    }
+
     fn route(&self, command: &Command) -> Command {
         let header: GetRouteInfoRequestHeader = command.header().expect("a route header");
         // As every broker has a topic of its own name, and every cluster too.

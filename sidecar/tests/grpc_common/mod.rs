@@ -19,7 +19,7 @@ use waybill_protocol::grpc::v2::{
     telemetry_command::Command,
 };
 use waybill_protocol::remoting::SubscriptionGroupConfig;
-use waybill_sidecar::backend::{BackendMetrics, MessageService};
+use waybill_sidecar::backend::{BackendMetrics, MessageService, Voucher};
 use waybill_sidecar::config::Config;
 use waybill_sidecar::grpc::{Messaging, Metrics, Parts, router};
 use waybill_sidecar::receipts::{Policy, Receipts};
@@ -62,7 +62,8 @@ impl World {
         let stop = CancellationToken::new();
         let messages = MessageService::new(brokers.clone(), config.clone(), clock.clone(), BackendMetrics::default());
         let receipts = Receipts::start(Policy::default(), Arc::new(messages.clone()), stop.clone());
-        let sessions = Sessions::new(receipts.clone(), config.clone(), clock.clone());
+        let voucher = Arc::new(Voucher::new(messages.clone()));
+        let sessions = Sessions::new(receipts.clone(), voucher, config.clone(), clock.clone());
         let metrics = Metrics::default();
         let parts = Parts {
             messages,
