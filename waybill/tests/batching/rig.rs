@@ -1,0 +1,166 @@
+//! A broker on loopback, and the sidecar's ways to it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
+use waybill_ops::clock::SystemClock;
+use waybill_ops::config::Live;
+use waybill_protocol::message::properties;
+use waybill_protocol::remoting::codes::request;
+use waybill_sidecar::backend::{
+    BackendMetrics, Filter, FilterKind, MessageService, OutgoingMessage, PopRequest, PoppedMessage, RemoteOptions,
+    RemoteTransport, SendRequest, Transport,
+};
+use waybill_sidecar::config::Config;
+
+/// What must happen, happens within this, however busy the machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) struct BrokerRig {
+    pub(crate) broker: Arc<Broker>,
+    pub(crate) address: String,
+    pub(crate) dir: tempfile::TempDir,
+    _stops: DropGuard,
+}
+
+impl BrokerRig {
+    pub(crate) async fn start() -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let config = BrokerConfig {
+            store_path_root_dir: dir.path().join("data"),
+            bind_address: address.ip(),
+            listen_port: address.port(),
+            broker_host: address.ip().to_string(),
+            admin_listen: None,
+            flush_disk_type: FlushDiskType::Async,
+            auto_create_topic_enable: true,
+            auto_create_subscription_group: true,
+            ..BrokerConfig::default()
+        };
+        let broker = Broker::open(config).expect("a broker");
+        let stop = CancellationToken::new();
+        let (serving, stopped) = (Arc::clone(&broker), stop.clone());
+        tokio::spawn(async move { serving.serve(listener, stopped).await });
+        Self { broker, address: address.to_string(), dir, _stops: stop.drop_guard() }
+    }
+
+    /// How many requests of a kind the broker has answered.
+    pub(crate) fn requests(&self, code: i32) -> u64 {
+        let registry = self.broker.metrics().registry();
+        let mut text = String::new();
+        encode(&mut text, &registry.lock()).expect("metrics");
+        let label = format!("request_code=\"{code}\"");
+        let lines = text.lines().filter(|line| line.starts_with("waybill_broker_requests_total{"));
+        let values = lines.filter(|line| line.contains(&label)).filter_map(|line| line.rsplit(' ').next());
+        values.map(|value| value.parse::<u64>().expect("a number")).sum()
+    }
+
+    /// Single changes and batches of changes.
+    pub(crate) fn changes(&self) -> (u64, u64) {
+        (
+            self.requests(request::CHANGE_MESSAGE_INVISIBLETIME),
+            self.requests(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME),
+        )
+    }
+
+    pub(crate) fn config(&self) -> Config {
+        Config { namesrv_addr: self.address.clone(), ..Config::default() }
+    }
+
+    pub(crate) fn remote(&self) -> Arc<dyn Transport> {
+        Arc::new(RemoteTransport::new(RemoteOptions::of(&self.config())))
+    }
+
+    pub(crate) fn service(&self, transport: Arc<dyn Transport>, change: impl FnOnce(&mut Config)) -> MessageService {
+        self.counted_service(transport, change).0
+    }
+
+    /// A service, and what it counts.
+    pub(crate) fn counted_service(
+        &self,
+        transport: Arc<dyn Transport>,
+        change: impl FnOnce(&mut Config),
+    ) -> (MessageService, BackendMetrics) {
+        let mut config = self.config();
+        change(&mut config);
+        let (live, metrics) = (Arc::new(Live::fixed(config)), BackendMetrics::default());
+        (MessageService::new(transport, live, Arc::new(SystemClock::new()), metrics.clone()), metrics)
+    }
+}
+
+/// Leases that wait in the sidecar to be changed.
+pub(crate) fn waiting(metrics: &BackendMetrics) -> usize {
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let mut text = String::new();
+    encode(&mut text, &registry).expect("metrics");
+    let value = text.lines().find_map(|line| line.strip_prefix("waybill_sidecar_leases_waiting "));
+    value.and_then(|value| value.parse().ok()).expect("the number of leases that wait")
+}
+
+/// Waits until something is so.
+pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let waited = tokio::time::timeout(PATIENCE, async {
+        while !so() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    });
+    assert!(waited.await.is_ok(), "never: {what}");
+}
+
+pub(crate) fn pop_request(client: &str, invisible_ms: i64) -> PopRequest {
+    PopRequest {
+        client_id: client.into(),
+        group: "g".into(),
+        topic: "t".into(),
+        broker_name: None,
+        max_messages: 32,
+        invisible_ms,
+        poll_ms: 3_000,
+        filter: Filter { kind: FilterKind::Tag, expression: "*".into() },
+        fifo: false,
+        attempt_id: None,
+    }
+}
+
+/// Stores messages in one queue.
+pub(crate) async fn send(service: &MessageService, count: usize) {
+    let messages = (0..count).map(|n| {
+        let properties = properties::encode([(properties::UNIQ_KEY, format!("M{n}").as_str())]).expect("properties");
+        OutgoingMessage { body: "body".into(), properties }
+    });
+    let request = SendRequest {
+        topic: "t".into(),
+        messages: messages.collect(),
+        sys_flag: 0,
+        born_timestamp: 1,
+        message_group: None,
+        timeout: PATIENCE,
+    };
+    service.send(request).await.expect("stored");
+}
+
+/// Takes exactly so many messages.
+pub(crate) async fn take(
+    service: &MessageService,
+    client: &str,
+    count: usize,
+    invisible_ms: i64,
+) -> Vec<PoppedMessage> {
+    let mut taken = Vec::new();
+    let all = async {
+        while taken.len() < count {
+            taken.extend(service.pop(pop_request(client, invisible_ms)).await.expect("a pop").messages);
+        }
+    };
+    assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "not all messages came");
+    assert_eq!(taken.len(), count);
+    taken
+}
