@@ -1,6 +1,12 @@
 //! The program as a person or a script meets it: real processes on loopback, arguments in, text and exit codes out.
 
-#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
+#![allow(
+    clippy::expect_used,
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests say what they expect"
+)]
 
 mod administration;
 mod bench;
