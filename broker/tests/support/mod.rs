@@ -212,6 +212,16 @@ impl Rig {
         Ok(ReceiptHandle { pop_time: header.pop_time, invisible_time: header.invisible_time, ..handle.clone() })
     }
 
+    /// Takes and acknowledges one message after the other.
+    pub async fn drain_in_order(&self, group: &str, topic: &str) -> Vec<String> {
+        let mut ids = Vec::new();
+        while let Some(got) = self.pop(group, topic, 1, 3_600_000).await.pop() {
+            assert_eq!(self.ack(group, topic, &got.handle).await, response::SUCCESS);
+            ids.push(got.id());
+        }
+        ids
+    }
+
     pub async fn drain_ids(&self, group: &str, topic: &str) -> Vec<String> {
         let mut ids = Vec::new();
         loop {
