@@ -49,6 +49,8 @@ def check(profile, accept):
     if bad:
         say(f"over the gate by more than {RISE_MAX:.0%}, without one, or gone: {', '.join(bad)}. "
             f"If that is meant to be: bench/run --instructions --profile {profile} --accept")
+    if fallen := [name for name, gate in recorded.get("paths", {}).items() if counted.get(name, gate) < gate * (1 - RISE_MAX)]:
+        say(f"well under the gate: {', '.join(fallen)}. So that they stay there: bench/run --instructions --profile {profile} --accept")
     return close(len(set(counted) - set(bad)), len(bad), 0)
 
 
