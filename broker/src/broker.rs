@@ -16,12 +16,12 @@ use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
 use crate::config::BrokerConfig;
-use crate::core::Core;
+use crate::core::{Core, store_options};
 use crate::error::BrokerError;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::server::{self, Peer};
-use crate::store::Health;
+use crate::store::{Health, Options};
 
 /// How often the health of the store and silent clients are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
@@ -29,6 +29,7 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 /// One broker. Its requests come over TCP ([`Broker::serve`]) or from this process ([`Broker::handle`]).
 pub struct Broker {
     config: Arc<BrokerConfig>,
+    store_options: Options,
     clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
     core: ArcSwap<Core>,
@@ -59,16 +60,37 @@ impl Broker {
     /// # Errors
     /// As [`Broker::open`].
     pub fn open_with_clock(config: BrokerConfig, clock: Arc<dyn Clock>) -> Result<Arc<Self>, BrokerError> {
+        Self::open_with(config, clock, |_| {})
+    }
+
+    /// The same with changes to how the store is opened, for tests and simulation: with a disk that fails, say.
+    ///
+    /// # Errors
+    /// As [`Broker::open`].
+    pub fn open_with(
+        config: BrokerConfig,
+        clock: Arc<dyn Clock>,
+        adjust: impl FnOnce(&mut Options),
+    ) -> Result<Arc<Self>, BrokerError> {
         config
             .validate()
             .map_err(|invalid| BrokerError::InvalidParameter(format!("{} {}", invalid.key, invalid.reason)))?;
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::default());
-        let core = Core::open(Arc::clone(&config), Arc::clone(&clock), Arc::clone(&metrics), config.listen_port)?;
+        let mut store_options = store_options(&config);
+        adjust(&mut store_options);
+        let core = Core::open(
+            Arc::clone(&config),
+            Arc::clone(&clock),
+            Arc::clone(&metrics),
+            config.listen_port,
+            store_options.clone(),
+        )?;
         let liveness = watch(&config, clock.now_ms(), &core);
         let broker = Arc::new(Self {
             port: AtomicU16::new(config.listen_port),
             config,
+            store_options,
             clock,
             metrics,
             core: ArcSwap::from_pointee(core),
@@ -251,7 +273,9 @@ impl Broker {
         self.liveness.as_ref().map_or(0, |liveness| liveness.lock().len())
     }
 
-    async fn keep_house(self: Arc<Self>) {
+    /// Looks after the store and after silent clients once a second, until the broker stops. [`Broker::serve`] does it; whoever
+    /// only calls [`Broker::handle`] runs it beside.
+    pub async fn keep_house(self: Arc<Self>) {
         let expiry = i64::try_from(self.config.channel_expired_timeout).unwrap_or(i64::MAX);
         loop {
             tokio::select! {
@@ -278,7 +302,8 @@ impl Broker {
             warn!(%error, "closing the failed store");
         }
         let port = self.port.load(Ordering::Relaxed);
-        match Core::open(Arc::clone(&self.config), Arc::clone(&self.clock), Arc::clone(&self.metrics), port) {
+        let options = self.store_options.clone();
+        match Core::open(Arc::clone(&self.config), Arc::clone(&self.clock), Arc::clone(&self.metrics), port, options) {
             Ok(core) => {
                 self.core.store(Arc::new(core));
                 self.metrics.store_reopened();

@@ -6,8 +6,8 @@ mod support;
 use std::time::Duration;
 
 use support::Rig;
-use waybill_protocol::remoting::codes::response;
-use waybill_protocol::remoting::{Command, PopMessageRequestHeader};
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{Command, PopMessageRequestHeader, SendMessageRequestHeader};
 
 /// How long a poll may wait; if nothing wakes it, it looks again only at its end.
 const POLL_MS: i64 = 60_000;
@@ -58,4 +58,24 @@ async fn a_long_poll_is_answered_when_a_lease_that_was_shortened_ends() {
     });
     assert_second_attempt(&rig, &answer);
     assert_eq!(rig.ack("g", "t", &held.handle).await, response::NO_MESSAGE);
+}
+
+/// The poll began when the topic had one queue.
+#[tokio::test]
+async fn a_poll_that_waits_gets_a_message_of_a_queue_that_was_added_meanwhile() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let header = PopMessageRequestHeader { poll_time: 20_000, ..rig.pop_command("g", "t", 1, 10_000) };
+    let (answer, ()) = tokio::join!(rig.pop_raw(header), async {
+        while rig.broker.core().polling("g", "t").unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+        rig.topic("t", 2).await;
+        let command = Rig::send_command("t", "late", None, "late");
+        let mut header = SendMessageRequestHeader::decode_v2(&command.ext).unwrap();
+        header.queue_id = 1;
+        rig.ok(Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(command.body)).await;
+    });
+    assert_eq!(rig.got(&answer)[0].id(), "late");
 }

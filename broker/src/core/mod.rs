@@ -32,6 +32,7 @@ pub use ack::{ChangeEntry, HandleRef};
 pub use dead_letters::Forward;
 pub use inspect::LeaseView;
 pub use pop::{Delivered, Pop, PopAnswer};
+pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
 
 use crate::catalog::{Catalog, GroupInfo, TopicInfo};

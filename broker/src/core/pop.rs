@@ -114,7 +114,7 @@ impl Core {
         if self.now() > poll_end.saturating_add(limits::POP_LATE_MS) {
             return Err(BrokerError::PollingTimeout);
         }
-        let asked = self.resolve(pop).await?;
+        let mut asked = self.resolve(pop).await?;
         if let Some(answer) = self.take_until_nothing(pop, &asked, gone).await?.0 {
             return Ok(answer);
         }
@@ -151,6 +151,12 @@ impl Core {
                 () = gone.cancelled() => return Err(BrokerError::PollingTimeout),
                 () = self.stop.cancelled() => return Err(BrokerError::PollingTimeout),
             }
+            // Queues may have been added meanwhile, and what rang may be a message in one of them.
+            let fresh = self.resolve(pop).await?;
+            if !Arc::ptr_eq(&fresh.consumer, &asked.consumer) {
+                return Err(BrokerError::PollingTimeout);
+            }
+            asked = fresh;
         }
     }
 

@@ -26,7 +26,7 @@ struct Rows {
 }
 
 impl Core {
-    /// Opens the store and builds everything from it. `queue_hint` is the port that message ids carry.
+    /// Opens the store and builds everything from it. `port` is the one that message ids carry.
     ///
     /// # Errors
     /// A store that is in use, damaged or unreadable; rows of a newer version.
@@ -35,8 +35,9 @@ impl Core {
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         port: u16,
+        options: Options,
     ) -> Result<Self, BrokerError> {
-        let store = Store::open(options(&config))?;
+        let store = Store::open(options)?;
         let catalog = Catalog::load(&store)?;
         let mut rows: HashMap<(u32, u32), Rows> = HashMap::new();
         for (key, value) in store.scan(Keyspace::Progress, &[])? {
@@ -104,7 +105,8 @@ impl Core {
     }
 }
 
-fn options(config: &BrokerConfig) -> Options {
+/// How the store of a broker with this configuration is opened.
+pub(crate) fn store_options(config: &BrokerConfig) -> Options {
     Options {
         flush: match config.flush_disk_type {
             FlushDiskType::Sync => Flush::Sync,

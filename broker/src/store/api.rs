@@ -16,7 +16,7 @@ use super::committer::Committer;
 use super::error::StoreError;
 use super::index::IndexError;
 use super::lock::DirLock;
-use super::options::{Flush, Options};
+use super::options::{Drive, Flush, Options};
 use super::recovery::{self, Recovered};
 use super::schema;
 use super::segment::SEGMENT_HEADER;
@@ -31,7 +31,13 @@ pub struct Store(Arc<Running>);
 struct Running {
     shared: Arc<Shared>,
     /// `None` once closed.
-    threads: Mutex<Option<Threads>>,
+    engine: Mutex<Option<Engine>>,
+}
+
+/// What does the work.
+enum Engine {
+    Threads(Threads),
+    ByHand { committer: Box<Committer>, lock: DirLock },
 }
 
 struct Threads {
@@ -52,6 +58,11 @@ impl Store {
         let Recovered { lock, shared, writer } = recovery::recover(options)?;
         let shared = Arc::new(shared);
         let committer = Committer::new(shared.clone(), writer);
+        if let Drive::ByHand { .. } = shared.options.drive {
+            shared.space.reserve();
+            let engine = Engine::ByHand { committer: Box::new(committer), lock };
+            return Ok(Self(Arc::new(Running { shared, engine: Mutex::new(Some(engine)) })));
+        }
         let threads = Threads {
             committer: spawn("store-committer", &shared, |_| committer.run())?,
             space: spawn("store-space", &shared, |shared| shared.space.run())?,
@@ -62,7 +73,27 @@ impl Store {
             checkpoints: spawn("store-index", &shared, checkpoint::run)?,
             lock,
         };
-        Ok(Self(Arc::new(Running { shared, threads: Mutex::new(Some(threads)) })))
+        Ok(Self(Arc::new(Running { shared, engine: Mutex::new(Some(Engine::Threads(threads))) })))
+    }
+
+    /// With [`Drive::ByHand`]: commits what waits, as one group, and makes the next segment ready. Nothing otherwise.
+    pub fn work(&self) {
+        if let Some(Engine::ByHand { committer, .. }) = &mut *self.0.engine.lock() {
+            let mut arrived = self.shared().inbox.take_now();
+            committer.turn(&mut arrived);
+            self.shared().space.reserve();
+        }
+    }
+
+    /// With [`Drive::ByHand`]: writes to the index what was committed since the last time. Nothing otherwise.
+    ///
+    /// # Errors
+    /// [`StoreError::Index`]; the store has failed then.
+    pub fn checkpoint(&self) -> Result<(), StoreError> {
+        match &*self.0.engine.lock() {
+            Some(Engine::ByHand { .. }) => Ok(checkpoint::take(self.shared())?),
+            _ => Ok(()),
+        }
     }
 
     /// Whether a change of this kind would be taken now; ask before changing anything.
@@ -230,8 +261,21 @@ impl Store {
 
 impl Running {
     fn close(&self) -> Result<(), StoreError> {
-        let Some(threads) = self.threads.lock().take() else { return Ok(()) };
         let shared = &self.shared;
+        let threads = match self.engine.lock().take() {
+            None => return Ok(()),
+            Some(Engine::Threads(threads)) => threads,
+            Some(Engine::ByHand { mut committer, lock }) => {
+                shared.inbox.close();
+                committer.turn(&mut shared.inbox.take_now());
+                committer.end();
+                shared.space.stop();
+                let checkpointed = checkpoint::take(shared);
+                shared.index.close();
+                drop(lock);
+                return Ok(checkpointed?);
+            }
+        };
         // In this order: the committer may wait for space, and the last checkpoint comes after the last commit.
         shared.inbox.close();
         let committed = threads.committer.join();
@@ -256,6 +300,9 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if let Some(Engine::ByHand { .. }) = self.engine.get_mut() {
+            return;
+        }
         // Nobody is left to hear of it, and nothing that was answered is lost.
         let _ = self.close();
     }

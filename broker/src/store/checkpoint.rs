@@ -9,6 +9,7 @@ use tracing::{debug, warn};
 
 use super::blocks::{self, BLOCK_ENTRIES};
 use super::disk::Disk;
+use super::error::StoreError;
 use super::index::{Index, IndexError};
 use super::options::Flush;
 use super::schema;
@@ -72,6 +73,16 @@ pub(super) fn run(shared: &Shared) -> Result<(), IndexError> {
             recover(shared);
         }
     }
+}
+
+/// Takes a checkpoint if there is anything to write; for a store without threads.
+pub(super) fn take(shared: &Shared) -> Result<(), IndexError> {
+    if !shared.is_changed() || shared.inbox.refuses().is_some_and(|refusal| matches!(refusal, StoreError::Failed(_))) {
+        return Ok(());
+    }
+    let snapshot = shared.state.write().freeze();
+    // What was set aside cannot be taken back, so the store is to be opened again.
+    attempt(shared, &snapshot).inspect_err(|_| shared.fail("a checkpoint of the index failed"))
 }
 
 /// Waits for the next checkpoint to be due; true if it is the last.

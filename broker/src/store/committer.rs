@@ -19,6 +19,8 @@ use super::writer::Writer;
 pub(super) struct Committer {
     shared: Arc<Shared>,
     writer: Writer,
+    /// Where the log ended when the store was opened.
+    opened_at: u64,
     /// The lowest offset that may be appended to each queue, after what is being committed.
     next: HashMap<QueueKey, u64>,
     /// The group that is being committed; kept for its room.
@@ -28,23 +30,32 @@ pub(super) struct Committer {
 impl Committer {
     pub(super) fn new(shared: Arc<Shared>, writer: Writer) -> Self {
         let next = shared.state.read().queues.nexts().collect();
-        Self { shared, writer, next, group: Vec::new() }
+        Self { opened_at: writer.end(), shared, writer, next, group: Vec::new() }
     }
 
     /// Commits until the inbox is closed and empty, or has failed.
     pub(super) fn run(mut self) {
-        let opened_at = self.writer.end();
         let mut arrived = Vec::new();
         while let Some(found) = self.shared.inbox.take(arrived) {
             arrived = found;
-            self.accept(&mut arrived);
-            if let Err(error) = self.commit() {
-                self.fail(&error);
-            }
+            self.turn(&mut arrived);
         }
+        self.end();
+    }
+
+    /// Commits what has arrived, as one group.
+    pub(super) fn turn(&mut self, arrived: &mut Vec<Submission>) {
+        self.accept(arrived);
+        if let Err(error) = self.commit() {
+            self.fail(&error);
+        }
+    }
+
+    /// Nothing more will come: says in the log that everything is on the disk, unless the log has failed.
+    pub(super) fn end(&mut self) {
         let failed = matches!(self.shared.inbox.refuses(), Some(StoreError::Failed(_)));
         if !failed
-            && self.writer.end() > opened_at
+            && self.writer.end() > self.opened_at
             && let Err(error) = self.finish()
         {
             self.fail(&error);

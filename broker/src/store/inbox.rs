@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 
 use super::batch::Record;
 use super::commit::{Answer, Commit};
@@ -38,11 +38,18 @@ struct Waiting {
 pub(super) struct Inbox {
     waiting: Mutex<Waiting>,
     arrived: Condvar,
+    /// Rings instead of waking the committer's thread, where there is none.
+    bell: Option<Arc<Notify>>,
     /// Bytes that were submitted and are not answered yet.
     pending_bytes: AtomicU64,
 }
 
 impl Inbox {
+    /// An open inbox that rings a bell when something arrives.
+    pub(super) fn with_bell(bell: Option<Arc<Notify>>) -> Self {
+        Self { bell, ..Self::default() }
+    }
+
     /// Puts a record at the end.
     pub(super) fn submit(&self, record: Record) -> Commit {
         let mut waiting = self.waiting.lock();
@@ -59,7 +66,15 @@ impl Inbox {
         if wake {
             self.arrived.notify_one();
         }
+        if let Some(bell) = &self.bell {
+            bell.notify_one();
+        }
         commit
+    }
+
+    /// Everything that waits.
+    pub(super) fn take_now(&self) -> Vec<Submission> {
+        std::mem::take(&mut self.waiting.lock().submissions)
     }
 
     /// Everything that waits; else waits itself. `None` if nothing will come. `emptied` is room for what comes next.

@@ -56,6 +56,6 @@ pub use batch::Batch;
 pub use commit::{Commit, Committed};
 pub use disk::{Disk, RealDisk};
 pub use error::StoreError;
-pub use options::{Flush, Options};
+pub use options::{Drive, Flush, Options};
 pub use stats::Stats;
 pub use types::{Admit, Entry, EntryMeta, Health, Keyspace, QueueKey};

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Notify;
+
 use super::disk::{Disk, RealDisk};
 use super::error::StoreError;
 
@@ -17,6 +19,21 @@ pub enum Flush {
     Sync,
     /// When it is in the log; the disk follows within [`Options::async_sync_interval`]. Survives the end of the process, not of the machine.
     Async,
+}
+
+/// Who does the store's work.
+#[derive(Debug, Clone, Default)]
+pub enum Drive {
+    /// Threads of the store's own.
+    #[default]
+    Threads,
+    /// The owner, who calls [`Store::work`](super::Store::work) some time after the bell has rung and
+    /// [`Store::checkpoint`](super::Store::checkpoint) when it likes: so a simulation decides what happens when. A store that is
+    /// dropped without having been closed leaves its directory as a killed process would. Only for [`Flush::Sync`].
+    ByHand {
+        /// Rings when something waits to be committed.
+        bell: Arc<Notify>,
+    },
 }
 
 /// How a store is opened. [`Options::new`] gives the defaults.
@@ -42,6 +59,8 @@ pub struct Options {
     pub max_pending_bytes: u64,
     /// What the log is written with; tests put one here that fails. Default: the operating system.
     pub disk: Arc<dyn Disk>,
+    /// Who does the work. Default: threads.
+    pub drive: Drive,
 }
 
 impl Options {
@@ -59,6 +78,7 @@ impl Options {
             space_retry_interval: Duration::from_secs(2),
             max_pending_bytes: 64 * MIB,
             disk: Arc::new(RealDisk),
+            drive: Drive::Threads,
         }
     }
 
@@ -69,6 +89,9 @@ impl Options {
         }
         if self.space_retry_interval.is_zero() {
             return wrong("space_retry_interval", "must not be zero");
+        }
+        if matches!(self.drive, Drive::ByHand { .. }) && self.flush == Flush::Async {
+            return wrong("drive", "by hand goes with flush: sync only");
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use super::error::StoreError;
 use super::flusher::Flusher;
 use super::inbox::Inbox;
 use super::index::Index;
-use super::options::Options;
+use super::options::{Drive, Options};
 use super::segments::Segments;
 use super::space::Space;
 use super::state::{Snapshot, State};
@@ -48,12 +48,16 @@ impl Shared {
         writer: &Writer,
         indexed: u64,
     ) -> Self {
+        let bell = match &options.drive {
+            Drive::Threads => None,
+            Drive::ByHand { bell } => Some(bell.clone()),
+        };
         let shared = Self {
             flusher: Flusher::new(options.disk.clone(), writer.end()),
             options,
             segments,
             space,
-            inbox: Inbox::default(),
+            inbox: Inbox::with_bell(bell),
             state,
             index,
             alarm: Alarm::default(),

@@ -82,6 +82,18 @@ impl Space {
         }
     }
 
+    /// Reserves the next segment if one is wanted; for a store without threads.
+    pub(super) fn reserve(&self) {
+        let mut next = self.next.lock();
+        let (Next::Wanted(base) | Next::Full(base)) = *next else { return };
+        let created = Segment::create(&self.dir, base, self.segment_bytes, &*self.disk);
+        self.full.store(created.is_err(), Ordering::Relaxed);
+        *next = match created {
+            Ok((segment, file)) => Next::Ready((Arc::new(segment), Arc::new(file))),
+            Err(_) => Next::Full(base),
+        };
+    }
+
     /// The reserving thread; returns after [`Space::stop`].
     pub(super) fn run(&self) {
         let mut next = self.next.lock();
