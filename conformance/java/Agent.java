@@ -10,6 +10,7 @@ import java.util.Map;
 import java.util.Queue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.atomic.AtomicLong;
@@ -43,6 +44,7 @@ public class Agent {
     private final Map<String, AutoCloseable> clients = new ConcurrentHashMap<>();
     private final Map<String, Received> received = new ConcurrentHashMap<>();
     private final Map<String, Queue<JsonObject>> events = new ConcurrentHashMap<>();
+    private final Map<String, CountDownLatch> gates = new ConcurrentHashMap<>();
     private final AtomicLong next = new AtomicLong();
     private final String endpoint;
     private final Duration requestTimeout;
@@ -88,6 +90,7 @@ public class Agent {
             case "ack": return ack(c);
             case "change": return change(c);
             case "push": return push(c);
+            case "release": return release(c);
             case "seen": return seen(c);
             case "close": return close(c);
             default: throw new IllegalArgumentException("unknown operation");
@@ -184,6 +187,8 @@ public class Agent {
     private JsonObject push(JsonObject c) throws Exception {
         Queue<JsonObject> seen = new ConcurrentLinkedQueue<>();
         events.put(text(c, "name"), seen);
+        CountDownLatch gate = new CountDownLatch(c.has("hold") && c.get("hold").getAsBoolean() ? 1 : 0);
+        gates.put(text(c, "name"), gate);
         int failAttempts = c.get("fail_attempts").getAsInt();
         clients.put(text(c, "name"), provider.newPushConsumerBuilder().setClientConfiguration(configuration(c))
             .setConsumerGroup(text(c, "group")).setSubscriptionExpressions(subscription(c))
@@ -191,8 +196,22 @@ public class Agent {
                 JsonObject event = show(m);
                 event.addProperty("at", System.currentTimeMillis() / 1000.0);
                 seen.add(event);
+                awaitRelease(gate);
                 return m.getDeliveryAttempt() <= failAttempts ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
             }).build());
+        return new JsonObject();
+    }
+
+    private static void awaitRelease(CountDownLatch gate) {
+        try {
+            gate.await();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt(); // the client is being closed
+        }
+    }
+
+    private JsonObject release(JsonObject c) {
+        gates.get(text(c, "name")).countDown();
         return new JsonObject();
     }
 

@@ -10,6 +10,7 @@ const requestTimeout = Number(argument('--request-timeout')) * 1000;
 const clients = new Map();
 const received = new Map();
 const events = new Map();
+const releases = new Map();
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 
 function options(c) {
@@ -68,15 +69,21 @@ const operations = {
   async push(c) {
     const seen = [];
     events.set(c.name, seen);
+    const released = new Promise(resolve => releases.set(c.name, resolve));
+    if (!c.hold) releases.get(c.name)();
     await open(c.name, new PushConsumer({
       ...options(c), consumerGroup: c.group, subscriptions: new Map([[c.topic, new FilterExpression(c.filter)]]),
       messageListener: {
         async consume(m) {
           seen.push({ ...show(m), at: Date.now() / 1000 });
+          await released;
           return m.deliveryAttempt <= c.fail_attempts ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
         },
       },
     }));
+  },
+  async release(c) {
+    releases.get(c.name)();
   },
   async seen(c) {
     return { events: events.get(c.name) };

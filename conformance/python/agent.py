@@ -22,7 +22,7 @@ from rocketmq.v5.producer.producer import Producer
 class Agent:
     def __init__(self, endpoint, request_timeout_s):
         self.endpoint, self.request_timeout_s = endpoint, request_timeout_s
-        self.clients, self.received, self.events = {}, {}, {}
+        self.clients, self.received, self.events, self.gates = {}, {}, {}, {}
         self.output = threading.Lock()
 
     def configuration(self):
@@ -77,17 +77,24 @@ class Agent:
 
     def push(self, c):
         seen = self.events[c["name"]] = []
+        gate = self.gates[c["name"]] = threading.Event()
+        if not c.get("hold"):
+            gate.set()
         agent = self
 
         class Listener(MessageListener):
             def consume(self, m):
                 seen.append(agent.show(m) | {"at": time.time()})
+                gate.wait()
                 return ConsumeResult.FAILURE if m.delivery_attempt <= c["fail_attempts"] else ConsumeResult.SUCCESS
 
         client = PushConsumer(self.configuration(), c["group"], Listener(), {c["topic"]: FilterExpression(c["filter"])},
                               tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client
+
+    def release(self, c):
+        self.gates[c["name"]].set()
 
     def seen(self, c):
         return {"events": list(self.events[c["name"]])}
