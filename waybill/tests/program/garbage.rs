@@ -71,8 +71,8 @@ fn resource(name: &str) -> Option<v2::Resource> {
     Some(v2::Resource { resource_namespace: String::new(), name: name.to_owned() })
 }
 
-/// Requests in order, to be spoilt.
-fn good_requests() -> Vec<Vec<u8>> {
+/// Requests in order, to be spoilt, and their methods.
+fn good_requests() -> Vec<(&'static str, Vec<u8>)> {
     let system = v2::SystemProperties {
         message_id: "01A2B3C4D5E6F70102030405060708090A".to_owned(),
         tag: Some("tag".to_owned()),
@@ -112,23 +112,27 @@ fn good_requests() -> Vec<Vec<u8>> {
         })),
         ..Default::default()
     };
+    let ack = v2::AckMessageRequest { group: resource("g"), topic: resource("t"), entries: vec![entry; 3] };
+    let telemetry =
+        v2::TelemetryCommand { command: Some(v2::telemetry_command::Command::Settings(settings)), status: None };
     vec![
-        v2::SendMessageRequest { messages: vec![message; 3] }.encode_to_vec(),
-        receive.encode_to_vec(),
-        v2::AckMessageRequest { group: resource("g"), topic: resource("t"), entries: vec![entry; 3] }.encode_to_vec(),
-        change.encode_to_vec(),
-        v2::TelemetryCommand { command: Some(v2::telemetry_command::Command::Settings(settings)), status: None }
-            .encode_to_vec(),
+        ("SendMessage", v2::SendMessageRequest { messages: vec![message; 3] }.encode_to_vec()),
+        ("ReceiveMessage", receive.encode_to_vec()),
+        ("AckMessage", ack.encode_to_vec()),
+        ("ChangeInvisibleDuration", change.encode_to_vec()),
+        ("Telemetry", telemetry.encode_to_vec()),
     ]
 }
 
 /// The body of a call: a gRPC message with a spoilt request, or one that lies about itself, or no such thing.
-fn payload(random: &mut Random, good: &[Vec<u8>]) -> Vec<u8> {
+fn payload(random: &mut Random, method: &str, good: &[(&str, Vec<u8>)]) -> Vec<u8> {
     let mut bytes = match random.below(4) {
         0 => random.bytes(300),
         _spoilt => {
-            let mut bytes = good[random.below(good.len())].clone();
-            for _ in 0..random.below(6) {
+            // The method's own request, if there is one, or one of another.
+            let own = good.iter().find(|(of, _)| *of == method && random.below(4) != 0);
+            let mut bytes = own.unwrap_or(&good[random.below(good.len())]).1.clone();
+            for _ in 0..random.below(4) {
                 let at = random.below(bytes.len());
                 bytes[at] = random.below(256) as u8;
             }
@@ -217,7 +221,7 @@ async fn attack(address: &str, seed: u64, calls: u64) -> u64 {
                 }
             };
             bytes.extend(frame(HEADERS, END_HEADERS, stream, &headers(method, &client)));
-            bytes.extend(frame(DATA, END_STREAM, stream, &payload(&mut random, &good)));
+            bytes.extend(frame(DATA, END_STREAM, stream, &payload(&mut random, method, &good)));
             done += 1;
         }
         socket.write_all(&bytes).await.expect("it still reads");
