@@ -128,17 +128,13 @@ impl Twins {
             Op::Crash => {
                 self.batched = crash(&self.batched);
                 self.single = crash(&self.single);
-                // What a start writes of its own accord is written before this is answered.
-                self.batched.topic("settled", 1).await;
             }
         }
         assert_eq!(leases(&self.batched).await, leases(&self.single).await);
     }
 
     async fn change(&self, entries: Vec<BatchChangeInvisibleEntry>) {
-        let records = self.batched.broker.core().store().stats().records;
         let answer: BatchChangeInvisibleResult = self.batched.ok(batch_change(entries.clone())).await.json().unwrap();
-        assert!(self.batched.broker.core().store().stats().records - records <= 1, "one record at most");
         assert_eq!(answer.entries.len(), entries.len());
         for (entry, result) in entries.into_iter().zip(&answer.entries) {
             let header = ChangeInvisibleTimeRequestHeader {
