@@ -1,6 +1,6 @@
 //! Random sequences of everything that can happen to the receipt manager, checked against a simple oracle.
 //!
-//! `RECEIPTS_MODEL_STEPS` says how many steps to take (default: some seconds' worth), `RECEIPTS_MODEL_SEED` repeats one
+//! `RECEIPTS_MODEL_STEPS` says how many steps to take (default: ten million, some ten seconds), `RECEIPTS_MODEL_SEED` repeats one
 //! seed.
 
 #![allow(unreachable_pub)]
@@ -19,7 +19,7 @@ const STEPS_PER_SEED: usize = 20_000;
 #[test]
 fn random_sequences_keep_the_invariants() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let steps = number("RECEIPTS_MODEL_STEPS").unwrap_or(3_000_000) as usize;
+    let steps = number("RECEIPTS_MODEL_STEPS").unwrap_or(10_000_000) as usize;
     let seeds = match number("RECEIPTS_MODEL_SEED") {
         Some(seed) => seed..seed + 1,
         None => 0..steps.div_ceil(STEPS_PER_SEED) as u64,
