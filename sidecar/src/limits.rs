@@ -38,6 +38,13 @@ pub const TELEMETRY_QUEUE: usize = 16;
 /// A client whose telemetry stream closed and that is silent for so long is gone. Clients reopen the stream after a
 /// second.
 pub const STREAM_CLOSED_GRACE_MS: i64 = 5_000;
+/// A client that goes on calling without a telemetry stream and is silent for so long is gone. Clients send heartbeats
+/// every ten seconds.
+pub const STREAMLESS_GRACE_MS: i64 = 15_000;
+/// A call so long after its telemetry stream closed shows that a client goes on without one.
+pub const STREAMLESS_AFTER_MS: i64 = 1_000;
+/// A consumer that asks for messages for so long without having sent settings will not send any soon.
+pub const STRANGER_PATIENCE_MS: i64 = 5_000;
 /// How often departures are looked for.
 pub const DEPARTURE_SCAN_MS: u64 = 1_000;
 /// How often brokers are told which clients are here, at least and at most; a third of the broker's `clientGoneAfter`.

@@ -310,6 +310,36 @@ async fn a_client_that_moved_to_another_sidecar_is_not_gone() {
     assert!(gone.contains(&"a".to_owned()) && gone.contains(&"b".to_owned()));
 }
 
+/// C11: its sidecar is another one now, and it sends this one no settings. It may hold messages of the other.
+#[tokio::test]
+async fn a_consumer_that_goes_on_without_settings_counts_as_alive_and_is_served_in_the_end() {
+    let world = World::new().await;
+    tokio::spawn(world.sessions.clone().run(world.stop.clone()));
+    let mut peer = Peer { client: world.connect().await, id: "moved".into(), telemetry: None };
+    peer.send(messages(1)).await;
+    assert_eq!(world.brokers.seen(own::VOUCH_FOR_CLIENTS).len(), 0, "who sends holds nothing");
+    let request = || v2::ReceiveMessageRequest { auto_renew: true, invisible_duration: None, ..receive() };
+    assert_eq!(peer.receive(request()).await.code(), Code::UnrecognizedClientType);
+    let told = || world.brokers.seen(own::VOUCH_FOR_CLIENTS);
+    world.until("brokers are told", || !told().is_empty()).await;
+    assert_eq!(told()[0].json::<VouchBody>().expect("a body").alive, ["moved"]);
+    world.clock.advance(4_999);
+    assert_eq!(peer.receive(request()).await.code(), Code::UnrecognizedClientType);
+    assert_eq!(peer.heartbeat().await, Code::UnrecognizedClientType);
+    assert_eq!(world.brokers.seen(request::POP_MESSAGE).len(), 0);
+    world.clock.advance(1);
+    assert_eq!(peer.receive(request()).await.messages.len(), 1);
+    assert_eq!(world.receipts.stats().held, 1, "its leases are kept as for everybody");
+    assert_eq!(peer.heartbeat().await, Code::Ok);
+    world.clock.advance(14_999);
+    world.sessions.sweep().await;
+    assert_eq!(world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len(), 0);
+    world.clock.advance(1);
+    world.sessions.sweep().await;
+    let returned = || world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len() == 1;
+    world.until("without a heartbeat it is gone", returned).await;
+}
+
 #[tokio::test]
 async fn a_client_that_reopens_its_stream_in_time_keeps_what_it_holds() {
     let world = World::new().await;

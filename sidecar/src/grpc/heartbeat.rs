@@ -12,7 +12,12 @@ pub(super) async fn answer(
     caller: &Caller,
     request: HeartbeatRequest,
 ) -> Result<HeartbeatResponse, Problem> {
-    let profile = room.sessions.profile(&caller.client_id).ok_or(Problem::NoSettings)?;
+    let Some(profile) = room.sessions.profile(&caller.client_id) else {
+        if request.group.is_some() {
+            room.sessions.stranger(&caller.client_id);
+        }
+        return Err(Problem::NoSettings);
+    };
     match client_type(&profile) {
         ClientType::Producer => {}
         ClientType::PushConsumer

@@ -5,6 +5,7 @@
 //! an answer is OK even then: the code is in the body.
 
 mod ack_message;
+mod adoption;
 mod change_invisible_duration;
 mod convert;
 mod errors;

@@ -14,7 +14,7 @@ use waybill_protocol::{grpc::v2::ReceiveMessageRequest, message::properties, rem
 
 pub(super) use self::delivery::ReceiveStream;
 use self::delivery::{Delivery, Outcome};
-use super::{Room, errors, errors::Problem, gates::Permit, metadata::Caller, validate};
+use super::{Room, adoption, errors, errors::Problem, gates::Permit, metadata::Caller, validate};
 use crate::backend::{BackendError, ForwardRequest, LeaseRef, PopRequest, PopResult, PopStatus, PoppedMessage};
 use crate::batching;
 use crate::config::Config;
@@ -54,11 +54,11 @@ pub(super) async fn answer(
 async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest) -> Result<Receive, Problem> {
     let permit = room.gates.receive()?;
     room.sessions.heard(&caller.client_id);
-    let queue = request.message_queue.unwrap_or_default();
+    let queue = request.message_queue.clone().unwrap_or_default();
     // Before the settings: a client whose names are illegal has none, and is to hear why.
     let topic = validate::topic(queue.topic.as_ref())?;
     let group = validate::group(request.group.as_ref())?;
-    let profile = room.sessions.profile(&caller.client_id).ok_or(Problem::NoSettings)?;
+    let profile = adoption::profile(room, caller, (group, topic), &request).await?;
     let config = room.config.get();
     let poll_ms = validate::polling_ms(
         request.long_polling_timeout.as_ref(),

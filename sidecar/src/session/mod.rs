@@ -2,6 +2,7 @@
 
 mod registry;
 mod settings;
+mod strangers;
 mod vouching;
 
 use std::collections::HashSet;
@@ -18,6 +19,7 @@ use waybill_protocol::grpc::v2::{Settings, TelemetryCommand};
 use self::registry::{Departure, Patience, Registry};
 pub use self::registry::{Full, Profile};
 pub(crate) use self::settings::{carry_over, command as settings_command, is_fifo, max_attempts, merge};
+use self::strangers::Strangers;
 use self::vouching::Vouching;
 pub use self::vouching::{Heard, Vouch, Words};
 use crate::config::Config;
@@ -35,6 +37,7 @@ pub struct Sessions {
 
 struct Inner {
     registry: Mutex<Registry<CommandSender>>,
+    strangers: Mutex<Strangers>,
     receipts: Receipts,
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
@@ -46,9 +49,9 @@ impl Sessions {
     /// Knows nobody yet. [`Sessions::run`] must run for departures to be seen, and for brokers to be told who is alive.
     #[must_use]
     pub fn new(receipts: Receipts, vouch: Arc<dyn Vouch>, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
-        let (registry, streams) = (Mutex::new(Registry::default()), AtomicU64::new(0));
+        let (registry, strangers, streams) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
         let vouching = Vouching::new(vouch);
-        Self { inner: Arc::new(Inner { registry, receipts, config, clock, streams, vouching }) }
+        Self { inner: Arc::new(Inner { registry, strangers, receipts, config, clock, streams, vouching }) }
     }
 
     /// A number for a new telemetry stream.
@@ -65,6 +68,7 @@ impl Sessions {
         let now_ms = self.inner.clock.now_ms();
         let consumes = profile.group.is_some();
         self.inner.registry.lock().register(now_ms, client_id, profile, (stream, sender))?;
+        self.inner.strangers.lock().forget(client_id);
         self.inner.receipts.client_back(client_id);
         if consumes {
             self.inner.vouching.arrived(client_id);
@@ -84,6 +88,29 @@ impl Sessions {
             self.inner.receipts.client_back(client_id);
             self.inner.vouching.arrived(client_id);
         }
+    }
+
+    /// A consumer that sent no settings called. It may hold messages of another sidecar, so brokers are told that it is alive.
+    /// True when it has been calling for so long that it is not about to send settings.
+    pub fn stranger(&self, client_id: &str) -> bool {
+        let now_ms = self.inner.clock.now_ms();
+        match self.inner.strangers.lock().heard(now_ms, client_id) {
+            Some(first_ms) => now_ms.saturating_sub(first_ms) >= limits::STRANGER_PATIENCE_MS,
+            None => {
+                self.inner.vouching.arrived(client_id);
+                false
+            }
+        }
+    }
+
+    /// The client is known from now on by what its calls say, as if it had sent settings.
+    ///
+    /// # Errors
+    /// There are too many clients.
+    pub fn adopt(&self, client_id: &str, profile: Profile) -> Result<(), Full> {
+        self.inner.registry.lock().adopt(self.inner.clock.now_ms(), client_id, profile)?;
+        self.inner.strangers.lock().forget(client_id);
+        Ok(())
     }
 
     /// A call of the client waits until the guard is dropped.
@@ -136,8 +163,10 @@ impl Sessions {
     pub async fn sweep(&self) {
         let patience = Patience {
             stream_closed_ms: limits::STREAM_CLOSED_GRACE_MS,
+            streamless_ms: limits::STREAMLESS_GRACE_MS,
             expired_ms: self.inner.config.get().channel_expired_timeout_ms,
         };
+        self.inner.strangers.lock().sweep(self.inner.clock.now_ms());
         let departures = self.inner.registry.lock().sweep(self.inner.clock.now_ms(), patience);
         if !departures.is_empty() {
             self.let_go(departures).await;
@@ -164,7 +193,11 @@ impl Sessions {
 
     /// Looks for clients that have left, and tells brokers who is here, until `stop`.
     pub async fn run(self, stop: CancellationToken) {
-        let present = || self.inner.registry.lock().consumers();
+        let present = || {
+            let mut present = self.inner.registry.lock().consumers();
+            present.extend(self.inner.strangers.lock().names().cloned());
+            present
+        };
         tokio::join!(self.look_for_departures(stop.clone()), self.inner.vouching.run(present, stop));
     }
 

@@ -42,6 +42,8 @@ pub(super) struct Departure {
 pub(super) struct Patience {
     /// After its telemetry stream closed: away.
     pub(super) stream_closed_ms: i64,
+    /// When it goes on calling without one: away.
+    pub(super) streamless_ms: i64,
     /// In any case: forgotten.
     pub(super) expired_ms: i64,
 }
@@ -52,6 +54,10 @@ struct Client<S> {
     heard_ms: i64,
     /// The open telemetry stream: its number, and what sends to it.
     stream: Option<(u64, S)>,
+    /// When the stream closed.
+    closed_ms: i64,
+    /// It went on calling afterwards: it has not noticed, or does not mind.
+    streamless: bool,
     /// Calls that wait for something: while there is one, the client is there.
     calls: usize,
     away: bool,
@@ -83,13 +89,27 @@ impl<S> Registry<S> {
             client.profile = profile;
             client.heard_ms = now_ms;
             client.stream = Some(stream);
+            client.streamless = false;
             client.away = false;
             return Ok(());
         }
+        self.insert(now_ms, client_id, profile, Some(stream))
+    }
+
+    /// The client goes on without settings and telemetry stream; this is what its calls say of it.
+    pub(super) fn adopt(&mut self, now_ms: i64, client_id: &str, profile: Profile) -> Result<(), Full> {
+        match self.clients.contains_key(client_id) {
+            true => Ok(()),
+            false => self.insert(now_ms, client_id, profile, None),
+        }
+    }
+
+    fn insert(&mut self, now_ms: i64, client_id: &str, profile: Profile, stream: Option<(u64, S)>) -> Result<(), Full> {
         if self.clients.len() >= limits::CLIENTS {
             return Err(Full);
         }
-        let client = Client { profile, heard_ms: now_ms, stream: Some(stream), calls: 0, away: false };
+        let streamless = stream.is_none();
+        let client = Client { profile, heard_ms: now_ms, stream, closed_ms: now_ms, streamless, calls: 0, away: false };
         self.clients.insert(client_id.to_owned(), client);
         Ok(())
     }
@@ -99,6 +119,7 @@ impl<S> Registry<S> {
         let Some(client) = self.clients.get_mut(client_id) else { return };
         if client.stream.as_ref().is_some_and(|(open, _)| *open == stream) {
             client.stream = None;
+            client.closed_ms = now_ms;
             client.heard_ms = now_ms;
         }
     }
@@ -107,6 +128,8 @@ impl<S> Registry<S> {
     pub(super) fn heard(&mut self, now_ms: i64, client_id: &str) -> bool {
         let Some(client) = self.clients.get_mut(client_id) else { return false };
         client.heard_ms = now_ms;
+        let without_stream = client.stream.is_none();
+        client.streamless |= without_stream && now_ms.saturating_sub(client.closed_ms) >= limits::STREAMLESS_AFTER_MS;
         std::mem::take(&mut client.away)
     }
 
@@ -152,7 +175,8 @@ impl<S> Registry<S> {
                 return true;
             }
             let forgotten = silent_ms >= patience.expired_ms;
-            let goes_away = !client.away && client.stream.is_none() && silent_ms >= patience.stream_closed_ms;
+            let grace_ms = if client.streamless { patience.streamless_ms } else { patience.stream_closed_ms };
+            let goes_away = !client.away && client.stream.is_none() && silent_ms >= grace_ms;
             if forgotten || goes_away {
                 client.away = true;
                 let consumes = client.profile.group.is_some();
@@ -187,7 +211,7 @@ impl<S> Registry<S> {
 mod tests {
     use super::*;
 
-    const PATIENCE: Patience = Patience { stream_closed_ms: 5_000, expired_ms: 120_000 };
+    const PATIENCE: Patience = Patience { stream_closed_ms: 5_000, streamless_ms: 15_000, expired_ms: 120_000 };
 
     fn profile() -> Profile {
         Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
@@ -255,12 +279,28 @@ mod tests {
     fn a_client_that_calls_is_not_away_though_its_stream_is_closed() {
         let mut registry = with_client();
         registry.stream_closed(10_000, "c", 1);
-        registry.heard(14_000, "c");
-        assert_eq!(registry.sweep(18_999, PATIENCE), []);
-        assert_eq!(registry.sweep(19_000, PATIENCE), away("c"));
+        registry.heard(10_999, "c"); // on its way when the stream closed
+        assert_eq!(registry.sweep(15_998, PATIENCE), []);
+        assert_eq!(registry.sweep(15_999, PATIENCE), away("c"));
         assert!(registry.heard(30_000, "c"), "it is back");
         assert!(!registry.heard(30_001, "c"));
-        assert_eq!(registry.sweep(35_001, PATIENCE), away("c"));
+        assert_eq!(registry.sweep(45_000, PATIENCE), [], "it goes on without a stream: heartbeats are enough");
+        assert_eq!(registry.sweep(45_001, PATIENCE), away("c"));
+        registry.register(50_000, "c", profile(), (2, ())).expect("room");
+        registry.stream_closed(60_000, "c", 2);
+        assert_eq!(registry.sweep(65_000, PATIENCE), away("c"), "it minds its stream");
+    }
+
+    #[test]
+    fn a_client_may_be_known_without_a_stream() {
+        let mut registry: Registry<()> = Registry::default();
+        registry.adopt(0, "c", profile()).expect("room");
+        assert_eq!(registry.consumers(), ["c"]);
+        assert_eq!(registry.sweep(14_999, PATIENCE), []);
+        assert_eq!(registry.sweep(15_000, PATIENCE), away("c"));
+        registry.register(16_000, "c", profile(), (1, ())).expect("room");
+        registry.adopt(17_000, "c", profile()).expect("known");
+        assert_eq!(registry.sweep(100_000, PATIENCE), [], "it has a stream now");
     }
 
     #[test]
