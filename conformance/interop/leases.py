@@ -126,8 +126,17 @@ def metrics(url):
     return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:\{.*\})?) (\S+)$", page, re.MULTILINE)}
 
 
+def family(samples, name):
+    """The samples of a metric by their labels. One that the page does not have is an error: a sum of nothing proves nothing."""
+    found = {sample[len(name):]: value for sample, value in samples.items() if sample == name or sample.startswith(name + "{")}
+    if not found:
+        raise AssertionError(f"there is no metric {name}")
+    return found
+
+
 def requests(samples, code, outcome):
-    return samples.get(f'waybill_sidecar_broker_requests_total{{request="{code}",outcome="{outcome}"}}', 0)
+    # A label that never occurred is not on the page.
+    return family(samples, "waybill_sidecar_broker_requests_total").get(f'{{request="{code}",outcome="{outcome}"}}', 0)
 
 
 # --- Waybill's sidecar before Apache's broker --------------------------------------------------------------------------
@@ -139,7 +148,7 @@ def renewed_and_acked(a):
     """200 held for 30 s on leases of 12 s that the sidecar renews; half shortened; all acked with the handles of the receive."""
     held = Holder(a.names(a.short), "renewed", PUSH, 200, None)
     held.nothing_for(30, "while held")
-    renewals = metrics(a.metrics).get("receipts_renewed_total", 0)
+    renewals = sum(family(metrics(a.metrics), "waybill_sidecar_receipts_renewed_total").values())
     expect(renewals >= 200, f"{renewals:.0f} renewals")
     held.change_all(held.messages[::2], 10)
     held.ack_all()
@@ -175,11 +184,14 @@ def fell_back(a):
     acks = requests(samples, "BATCH_ACK_MESSAGE", "Ok")
     expect(1 <= acks <= 2, f"BATCH_ACK_MESSAGE was tried {acks:.0f} times")
     expect(requests(samples, "ACK_MESSAGE", "Ok") >= 300, "fewer than 300 single acks")
-    fallbacks = sum(n for name, n in samples.items() if name.startswith("waybill_sidecar_batch_fallbacks_total"))
+    fallbacks = sum(family(samples, "waybill_sidecar_batch_fallbacks_total").values())
     expect(fallbacks >= tried + acks, f"{fallbacks:.0f} fall-backs counted")
     lines = re.findall(r"go one by one (.*)", log)
     expect(len(lines) == len(set(lines)) == 2, f"not one log line for acks and one for changes, but {lines}")
-    lost = {k: v for k, v in samples.items() if v and re.match(r'receipts_failed_total|receipts_gave_up|receipts_dropped_total\{cause="(expired|gone|gave_up|shed)', k)}
+    lost = {cause: n for cause, n in family(samples, "waybill_sidecar_receipts_dropped_total").items()
+            if n and re.search("expired|gone|gave_up|shed", cause)}
+    for name in ("waybill_sidecar_receipts_failed_total", "waybill_sidecar_receipts_gave_up"):
+        lost |= {name + labels: n for labels, n in family(samples, name).items() if n}
     expect(not lost, f"leases were lost: {lost}")
     return f"tried {tried:.0f} and {acks:.0f} times, {fallbacks:.0f} fall-backs counted, one log line each"
 

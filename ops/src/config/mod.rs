@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
@@ -72,6 +74,20 @@ struct Metrics {
     failures: Counter,
     generation: Gauge<i64, AtomicI64>,
     in_force: Gauge<i64, AtomicI64>,
+    info: Family<Info, Gauge<i64, AtomicI64>>,
+}
+
+/// Tells replicas with different files apart.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Info {
+    hash: String,
+}
+
+impl Metrics {
+    fn show_hash(&self, hash: &str) {
+        self.info.clear();
+        self.info.get_or_create(&Info { hash: hash.to_owned() }).set(1);
+    }
 }
 
 impl<T> Live<T> {
@@ -79,6 +95,7 @@ impl<T> Live<T> {
         let metrics = Metrics::default();
         metrics.generation.set(1);
         metrics.in_force.set(1);
+        metrics.show_hash(&hash);
         Self {
             path,
             adjust,
@@ -123,6 +140,8 @@ impl<T> Live<T> {
             m.failures.clone(),
         );
         registry.register("waybill_config_generation", "Number of the configuration in force", m.generation.clone());
+        let about = "1, with the hash of the configuration in force: empty without a file";
+        registry.register("waybill_config_info", about, m.info.clone());
         registry.register("waybill_config_in_force", "1 while the file as it is now is in force", m.in_force.clone());
     }
 }
@@ -201,6 +220,7 @@ impl<T: DeserializeOwned + Validate> Live<T> {
         };
         self.set_error(None);
         self.metrics.reloads.inc();
+        self.metrics.show_hash(&hash);
         self.metrics.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
         tracing::info!(generation, hash, "the changed configuration is in force");
         self.generation.send_replace(generation);

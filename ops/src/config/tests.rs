@@ -148,9 +148,11 @@ fn a_good_change_takes_effect_and_a_bad_one_does_not() {
         "waybill_config_reload_failures_total 1",
         "waybill_config_generation 2",
         "waybill_config_in_force 1",
+        &format!("waybill_config_info{{hash=\"{}\"}} 1", second.hash),
     ] {
         assert!(text.contains(line), "{line} is missing in {text}");
     }
+    assert_eq!(text.matches("waybill_config_info{").count(), 1, "the hash of before is gone");
 }
 
 #[test]
