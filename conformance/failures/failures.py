@@ -18,6 +18,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import house  # noqa: E402
 import rows  # noqa: E402
+import restart  # noqa: E402,F401  (registers its rows)
+import reported  # noqa: E402,F401  (the same)
 from house import SUITE, clients  # noqa: E402
 
 KEPT_LOGS = SUITE / ".cache" / "logs" / "failures"
