@@ -10,16 +10,12 @@ pub const POP_LATE_MS: i64 = 500;
 pub const POLL_EARLY_MS: i64 = 50;
 /// The longest invisible duration a pop or change may ask for, in milliseconds: seven days. The sidecar's own limit is 12 hours.
 pub const INVISIBLE_MS_MAX: i64 = 7 * 24 * 3_600_000;
-/// Bytes of the name of a topic; retry and dead-letter topics carry a group name and may be longer.
-pub const TOPIC_BYTES_MAX: usize = 255;
 /// Bytes of the encoded properties of a message: the wire has a signed 16-bit length.
 pub const PROPERTIES_BYTES_MAX: usize = 32_767;
 /// The most that `batchMaxEntries` may be set to: that many entries fit into the body's bytes.
 pub const BATCH_ENTRIES_MAX: u64 = 16_384;
 /// Bytes of the JSON body of a batch request.
 pub const BATCH_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// Distance between the first and the last offset of one entry of a batch ack; its bit set would grow with it.
-pub const BATCH_ACK_SPAN_MAX: i64 = 8192;
 /// Messages in one SEND_BATCH_MESSAGE.
 pub const SEND_BATCH_MAX: usize = 1024;
 /// Connections the remoting listener holds at once.

@@ -15,8 +15,9 @@ use process::{BrokerProcess, Client};
 use support::{Got, Rig};
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
-    AckMessageRequestHeader, ChangeInvisibleTimeRequestHeader, Command, CreateTopicRequestHeader, JsonBody,
-    SubscriptionGroupConfig,
+    AckMessageRequestHeader, BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry,
+    BatchChangeInvisibleResult, BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeRequestHeader,
+    Command, CreateTopicRequestHeader, EntryCodes, JsonBody, SubscriptionGroupConfig,
 };
 
 const CYCLES: u32 = 200;
@@ -51,7 +52,8 @@ async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
         }
         let load: Vec<_> = (0..8)
             .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&ledger))))
-            .chain((0..4).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&ledger)))))
+            .chain((0..2).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&ledger)))))
+            .chain((0..2).map(|_| tokio::spawn(consume_in_batches(client.clone(), Arc::clone(&ledger)))))
             .collect();
         // Another moment in each cycle, from the very start of the load to its middle.
         tokio::time::sleep(Duration::from_millis(5 + u64::from(cycle * 7 % 60))).await;
@@ -124,6 +126,20 @@ async fn consume_without_end(client: Client, ledger: Arc<Mutex<Ledger>>) {
     }
 }
 
+/// The same with one request for many messages: half of them extended, then three of four acknowledged.
+async fn consume_in_batches(client: Client, ledger: Arc<Mutex<Ledger>>) {
+    while let Some(got) = pop(&client, &ledger).await {
+        let extended: Vec<&Got> = got.iter().step_by(2).collect();
+        if !extended.is_empty() && extend_many(&client, &extended).await.is_none() {
+            return;
+        }
+        let done: Vec<&Got> = got.iter().enumerate().filter(|(n, _)| n % 4 != 3).map(|(_, got)| got).collect();
+        if !done.is_empty() && ack_many(&client, &done, &ledger).await.is_none() {
+            return;
+        }
+    }
+}
+
 async fn pop(client: &Client, ledger: &Mutex<Ledger>) -> Option<Vec<Got>> {
     let header = waybill_protocol::remoting::PopMessageRequestHeader {
         consumer_group: "g".into(),
@@ -143,6 +159,8 @@ async fn pop(client: &Client, ledger: &Mutex<Ledger>) -> Option<Vec<Got>> {
     let mut seen = ledger.lock();
     for message in &got {
         seen.deliveries += 1;
+        // Whatever became of an earlier ack, it did not take effect.
+        seen.maybe_acked.remove(&message.id());
         if seen.acked.contains(&message.id()) {
             let id = message.id();
             seen.returned.push(id);
@@ -164,9 +182,64 @@ async fn ack(client: &Client, got: &Got, ledger: &Mutex<Ledger>) -> Option<()> {
     match answer.code {
         response::SUCCESS => drop(ledger.lock().acked.insert(got.id())),
         // It was delivered to another task of this test since.
-        response::NO_MESSAGE => {}
+        response::NO_MESSAGE => drop(ledger.lock().maybe_acked.remove(&got.id())),
         code => panic!("{code} {:?}", answer.remark),
     }
+    Some(())
+}
+
+async fn ack_many(client: &Client, got: &[&Got], ledger: &Mutex<Ledger>) -> Option<()> {
+    ledger.lock().maybe_acked.extend(got.iter().map(|got| got.id()));
+    let acks = got.iter().map(|got| BatchAck {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        start_offset: got.handle.offset,
+        queue_id: got.handle.queue_id,
+        pop_time: got.handle.pop_time,
+        invisible_time: got.handle.invisible_time,
+        bit_set: {
+            let mut first = BitSet::new();
+            first.set(0).expect("a bit");
+            first
+        },
+        ..BatchAck::default()
+    });
+    let body = BatchAckBody { broker_name: "broker-a".into(), acks: acks.collect() };
+    let mut command = Command::request(request::BATCH_ACK_MESSAGE).with_json(&body);
+    command.ext.set("entryResults", "true");
+    let answer = client.call(command).await?;
+    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    let codes: EntryCodes = answer.json().expect("codes");
+    assert_eq!(codes.entries.len(), got.len());
+    let mut ledger = ledger.lock();
+    for (got, entry) in got.iter().zip(codes.entries) {
+        match entry.code {
+            response::SUCCESS => drop(ledger.acked.insert(got.id())),
+            response::NO_MESSAGE => drop(ledger.maybe_acked.remove(&got.id())),
+            code => panic!("{code}"),
+        }
+    }
+    Some(())
+}
+
+async fn extend_many(client: &Client, got: &[&Got]) -> Option<()> {
+    let entries = got.iter().map(|got| BatchChangeInvisibleEntry {
+        queue_id: got.handle.queue_id,
+        extra_info: got.handle.to_string(),
+        offset: got.handle.offset,
+        invisible_time: INVISIBLE_MS,
+        ..Default::default()
+    });
+    let header = BatchChangeInvisibleTimeRequestHeader { consumer_group: "g".into(), topic: "t".into() };
+    let command = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
+        .with_header(&header)
+        .with_json(&BatchChangeInvisibleBody { entries: entries.collect() });
+    let answer = client.call(command).await?;
+    assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+    let results: BatchChangeInvisibleResult = answer.json().expect("results");
+    assert_eq!(results.entries.len(), got.len());
+    let known = |code| matches!(code, response::SUCCESS | response::NO_MESSAGE);
+    assert!(results.entries.iter().all(|entry| known(entry.code)), "{results:?}");
     Some(())
 }
 
