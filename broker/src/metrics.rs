@@ -183,6 +183,30 @@ impl Metrics {
         self.bytes_out.get_or_create(&label).inc_by(messages.iter().map(|(_, payload)| payload.len() as u64).sum());
     }
 
+    /// What is gone is counted no more, so that names that come and go do not fill the memory.
+    pub(crate) fn topic_deleted<'a>(&self, topic: &str, groups: impl Iterator<Item = &'a str>) {
+        let label = ByTopic { topic: topic.to_owned() };
+        self.messages_in.remove(&label);
+        self.bytes_in.remove(&label);
+        for group in groups {
+            self.forget(topic, group);
+        }
+    }
+
+    /// See [`Metrics::topic_deleted`].
+    pub(crate) fn group_deleted<'a>(&self, group: &str, topics: impl Iterator<Item = &'a str>) {
+        self.dead_letters.remove(&ByGroup { consumer_group: group.to_owned() });
+        for topic in topics {
+            self.forget(topic, group);
+        }
+    }
+
+    fn forget(&self, topic: &str, group: &str) {
+        let label = ByTopicAndGroup { topic: topic.to_owned(), consumer_group: group.to_owned() };
+        self.messages_out.remove(&label);
+        self.bytes_out.remove(&label);
+    }
+
     pub(crate) fn dead_letters(&self, group: &str, count: u64) {
         self.dead_letters.get_or_create(&ByGroup { consumer_group: group.to_owned() }).inc_by(count);
     }

@@ -85,6 +85,8 @@ impl Core {
             self.store.submit(batch)
         };
         self.topics.write().remove(&topic.id);
+        let groups: Vec<_> = self.catalog.groups();
+        self.metrics.topic_deleted(name, groups.iter().map(|group| group.config.group_name.as_str()));
         commit.await?;
         self.store.drop_topic(topic.id).await?;
         info!(topic = name, "topic deleted");
@@ -141,6 +143,8 @@ impl Core {
             }
             self.store.submit(batch)
         };
+        let topics: Vec<_> = self.catalog.topics();
+        self.metrics.group_deleted(name, topics.iter().map(|topic| topic.config.topic_name.as_str()));
         commit.await?;
         info!(group = name, "consumer group deleted");
         Ok(())
