@@ -20,6 +20,7 @@ import house  # noqa: E402
 import rows  # noqa: E402
 import restart  # noqa: E402,F401  (registers its rows)
 import reported  # noqa: E402,F401  (the same)
+import before_apache  # noqa: E402,F401  (the same)
 from house import SUITE, clients  # noqa: E402
 
 KEPT_LOGS = SUITE / ".cache" / "logs" / "failures"
@@ -85,12 +86,13 @@ def main():
     parser.add_argument("--rows", default="", metavar="TEXT", help="only rows whose title contains this")
     parser.add_argument("--clients", help="only these holders, separated by commas")
     parser.add_argument("--modes", nargs="+", choices=[rows.ON, rows.OFF], default=[rows.ON, rows.OFF], help="of the renewal switch")
+    parser.add_argument("--no-apache", action="store_true", help="leave out what needs Apache's broker")
     parser.add_argument("--parallel", type=int, default=12, help="checks at once; they mostly wait (default %(default)s)")
     parser.add_argument("--keep-logs", action="store_true", help="also when nothing failed")
     arguments = parser.parse_args()
 
-    chosen = [(row, kind, mode) for row in rows.ROWS if arguments.rows in row.title for kind in row.kinds
-              for mode in row.modes if mode in arguments.modes and (not arguments.clients or kind in arguments.clients.split(","))]
+    chosen = [(row, kind, mode) for row in rows.ROWS if arguments.rows in row.title and not (arguments.no_apache and "Apache" in row.title) for kind in row.kinds
+              for mode in row.modes if mode in [*arguments.modes, rows.BOTH] and (not arguments.clients or kind in arguments.clients.split(","))]
     # What takes longest begins first.
     chosen.sort(key=lambda check: -check[0].seconds)
     # The clients are installed before anything is timed, by one process.

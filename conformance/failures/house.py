@@ -133,30 +133,16 @@ class Client(clients.Agent):
         return self.call("seen", name=name)["events"]
 
 
-class House:
-    """All processes of one check. Closing it ends them, whatever happened."""
+class Processes:
+    """Sidecars, forwarders and clients of one check. Leaving it ends them, whatever happened."""
 
-    def __init__(self, folder, broker=(), sidecar=(), broker_behind=None):
-        """`broker` and `sidecar`: their configuration. `broker_behind` is set to announce another address than the broker's."""
+    def __init__(self, folder, sidecar=()):
+        """`sidecar`: configuration of its sidecars."""
         self.folder, self.stack, self.names = folder, contextlib.ExitStack(), itertools.count(1)
         self.programs, self.clients = [], []
         self.sidecar_settings = dict(sidecar)
-        self.broker_address, self.broker_admin = address(), address()
-        self.announced = broker_behind or self.broker_address
-        settings = {"announcedPort": self.announced.rpartition(":")[2]} | dict(broker)
+        self.announced, self.admin = None, None  # the address that sidecars ask for routes, and who makes topics and groups
         folder.mkdir(parents=True)
-        (folder / "broker.yaml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
-        self.broker = self._program("waybill-broker", "broker", [
-            "--config", folder / "broker.yaml", "--store", folder / "data", "--listen", self.broker_address,
-            "--admin-listen", self.broker_admin, "--host", "127.0.0.1"], self.broker_admin)
-        try:
-            self.broker.start()
-        except BaseException:
-            self.stack.close()
-            raise
-        # Topics and groups are made at the broker itself, whatever address it announces.
-        self.admin = remoting.Admin("")
-        self.admin.brokers.append(self.broker_address)
 
     def _program(self, name, title, arguments, admin):
         program = Program(name, self.folder / title, arguments, admin)
@@ -207,12 +193,6 @@ class House:
         self.admin.create_group(consumers, **group)
         return topic, consumers
 
-    def open_at_broker(self, topic, group):
-        """What the broker says of the group on the topic: messages not done, and of these those that somebody holds."""
-        samples = self.broker.metrics()
-        label = f'{{topic="{topic}",consumer_group="{group}"}}'
-        return tuple(int(samples.get(f"rocketmq_consumer_{kind}_messages{label}", 0)) for kind in ("lag", "inflight"))
-
     def end(self):
         """Ends its processes at once; what waits for them fails."""
         for process in self.processes():
@@ -224,9 +204,40 @@ class House:
 
     def __enter__(self):
         _houses.add(self)
-        expect(not _ended.is_set(), "told to end")
+        if _ended.is_set():
+            self.__exit__()
+            raise Failed("told to end")
         return self
 
     def __exit__(self, *_):
         _houses.discard(self)
         self.stack.close()
+
+
+class House(Processes):
+    """The same with a broker of Waybill's."""
+
+    def __init__(self, folder, broker=(), sidecar=(), broker_behind=None):
+        """`broker` and `sidecar`: their configuration. `broker_behind` is set to announce another address than the broker's."""
+        super().__init__(folder, sidecar)
+        self.broker_address, self.broker_admin = address(), address()
+        self.announced = broker_behind or self.broker_address
+        settings = {"announcedPort": self.announced.rpartition(":")[2]} | dict(broker)
+        (folder / "broker.yaml").write_text("".join(f"{k}: {v}\n" for k, v in settings.items()))
+        self.broker = self._program("waybill-broker", "broker", [
+            "--config", folder / "broker.yaml", "--store", folder / "data", "--listen", self.broker_address,
+            "--admin-listen", self.broker_admin, "--host", "127.0.0.1"], self.broker_admin)
+        try:
+            self.broker.start()
+        except BaseException:
+            self.stack.close()
+            raise
+        # Topics and groups are made at the broker itself, whatever address it announces.
+        self.admin = remoting.Admin("")
+        self.admin.brokers.append(self.broker_address)
+
+    def open_at_broker(self, topic, group):
+        """What the broker says of the group on the topic: messages not done, and of these those that somebody holds."""
+        samples = self.broker.metrics()
+        label = f'{{topic="{topic}",consumer_group="{group}"}}'
+        return tuple(int(samples.get(f"rocketmq_consumer_{kind}_messages{label}", 0)) for kind in ("lag", "inflight"))

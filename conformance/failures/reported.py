@@ -44,6 +44,29 @@ def code_of(call):
         return None
 
 
+def crowd_of(house, endpoint, topic, group, count):
+    """A process with so many push consumers that hold one message each."""
+    crowd = subprocess.Popen([sys.executable, str(HERE / "crowd.py"), endpoint, topic, group, str(count)],
+                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    house.stack.callback(lambda: (crowd.kill(), crowd.wait(), crowd.stdin.close(), crowd.stdout.close()))
+    held = json.loads(crowd.stdout.readline() or "{}").get("held")
+    expect(held == count, f"the crowd holds {held} of {count}")
+    return crowd
+
+
+def take_all(client, group, topic, count, since, seconds):
+    """Receives and acknowledges until all came; seconds from `since` until each delivery, and the bodies."""
+    at, bodies = [], []
+    while len(set(bodies)) < count and time.time() < since + seconds:
+        found = client.receive(group, topic, invisible_s=60, batch=BATCH)[1]
+        at += [time.time() - since] * len(found)
+        bodies += [m.body for m in found]
+        if found:
+            client.ack(group, topic, *(m.system_properties.receipt_handle for m in found))
+    expect(len(set(bodies)) == count, f"{len(set(bodies))} of {count} came within {seconds} s")
+    return at, bodies
+
+
 @row("C03: acks meet renewals, broker frozen", kinds=("raw",), seconds=35, modes=(ON,))
 def c03(folder, kind, mode):
     """1,000 held on leases of 10 s, renewed after 5 s; each acknowledged at a random moment around its renewal while the broker is
@@ -131,21 +154,12 @@ def c09_crowd(folder, kind, mode):
         a, b = house.sidecar("a"), house.sidecar("b")
         topic, group = house.topic_and_group("c09")
         send_all(house, b.endpoint, topic, count)
-        crowd = subprocess.Popen([sys.executable, str(HERE / "crowd.py"), a.endpoint, topic, group, str(count)],
-                                 stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        house.stack.callback(lambda: (crowd.kill(), crowd.wait(), crowd.stdin.close(), crowd.stdout.close()))
-        expect(json.loads(crowd.stdout.readline() or "{}").get("held") == count, "the crowd does not hold everything")
+        crowd = crowd_of(house, a.endpoint, topic, group, count)
         expect(house.open_at_broker(topic, group) == (count, count), f"(open, held) = {house.open_at_broker(topic, group)}")
         other = client_of(house, b.endpoint, group, topic, SIMPLE)
         crowd.kill()
-        since, at, bodies = time.time(), [], []
-        while len(set(bodies)) < count and time.time() < since + PATIENCE_S:
-            found = other.receive(group, topic, invisible_s=60, batch=BATCH)[1]
-            at += [time.time() - since] * len(found)
-            bodies += [m.body for m in found]
-            if found:
-                other.ack(group, topic, *(m.system_properties.receipt_handle for m in found))
-        expect(len(set(bodies)) == count, f"{len(set(bodies))} of {count} came again")
+        since = time.time()
+        at, bodies = take_all(other, group, topic, count, since, PATIENCE_S)
         wait_for("all are done", PATIENCE_S, lambda: house.open_at_broker(topic, group) == (0, 0))
         changes = sum(v for k, v in a.metrics().items() if k.startswith("waybill_sidecar_broker_requests_total") and "CHANGE" in k)
         expect(max(at) <= 5 + 1 + 5 + LATE_S, f"the last came after {max(at):.1f} s")
