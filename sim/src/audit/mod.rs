@@ -1,0 +1,178 @@
+//! The auditor: hears what brokers are asked and what they answer, and what clients are told, and says which promise was broken.
+//!
+//! It knows nothing of how broker and sidecar are made. [`wire`] reads remoting commands, [`lease`] keeps what is known of each
+//! message and consumer group, [`client`] hears what clients see.
+
+pub mod client;
+pub mod lease;
+pub mod wire;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::plan::Plan;
+use client::Held;
+use lease::Story;
+
+/// A message: broker, topic, queue, offset.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// The broker that has it.
+    pub broker: String,
+    /// Its topic.
+    pub topic: String,
+    /// Its queue.
+    pub queue: i32,
+    /// Its offset.
+    pub offset: i64,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}/{}/{}", self.broker, self.topic, self.queue, self.offset)
+    }
+}
+
+/// What the auditor knows of a broker.
+#[derive(Debug, Default)]
+struct BrokerFacts {
+    /// By its own clock, when each client was last heard of.
+    heard: BTreeMap<String, i64>,
+    /// By its own clock, when it was started last.
+    started: i64,
+}
+
+/// A time during which something on a path did not work.
+#[derive(Debug)]
+struct Trouble {
+    until: i64,
+    /// Names of those it hit; a link is named by both of its ends.
+    hit: Vec<String>,
+}
+
+/// The auditor.
+#[derive(Debug)]
+pub struct Audit {
+    /// Milliseconds since the beginning of the run.
+    pub now: i64,
+    /// Counts what happens; tells before from after.
+    step: u64,
+    attempts: i32,
+    gone_after_ms: i64,
+    brokers: BTreeMap<String, BrokerFacts>,
+    bodies: BTreeMap<Place, String>,
+    /// Bodies that a producer was told are stored.
+    sent: BTreeSet<String>,
+    stories: BTreeMap<(Place, String), Story>,
+    /// Bodies in the dead-letter topic of each group.
+    dead: BTreeSet<(String, String)>,
+    troubles: Vec<Trouble>,
+    held: BTreeMap<(Place, String), Held>,
+    /// Broken promises.
+    violations: Vec<String>,
+    /// Deliveries, acks and changes that were answered.
+    pub counted: BTreeMap<&'static str, u64>,
+}
+
+impl Audit {
+    /// Knows nothing yet.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        Self {
+            now: 0,
+            step: 0,
+            attempts: plan.attempts,
+            gone_after_ms: plan.gone_after_ms,
+            brokers: BTreeMap::new(),
+            bodies: BTreeMap::new(),
+            sent: BTreeSet::new(),
+            stories: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            troubles: Vec::new(),
+            held: BTreeMap::new(),
+            violations: Vec::new(),
+            counted: BTreeMap::new(),
+        }
+    }
+
+    /// Broken promises so far.
+    #[must_use]
+    pub fn violations(&self) -> &[String] {
+        &self.violations
+    }
+
+    /// A promise was broken.
+    pub fn violation(&mut self, what: String) {
+        self.violations.push(format!("at {} ms: {what}", self.now));
+    }
+
+    fn count(&mut self, what: &'static str) {
+        *self.counted.entry(what).or_default() += 1;
+    }
+
+    fn next_step(&mut self) -> u64 {
+        self.step += 1;
+        self.step
+    }
+
+    /// A producer was told that a message is stored.
+    pub fn sent(&mut self, body: &str) {
+        self.count("sent");
+        self.sent.insert(body.to_owned());
+    }
+
+    /// A broker was started; `clock` is what its clock shows.
+    pub fn broker_started(&mut self, broker: &str, clock: i64) {
+        let facts = self.brokers.entry(broker.to_owned()).or_default();
+        facts.started = clock;
+        facts.heard.clear();
+    }
+
+    /// A broker was killed: what it had not answered by now may have been done, or not, and is not done later.
+    pub fn broker_killed(&mut self, broker: &str) {
+        let step = self.next_step();
+        for ((place, _), story) in &mut self.stories {
+            if place.broker == broker {
+                story.cut(step);
+            }
+        }
+    }
+
+    /// Something does not work from now on for so long.
+    pub fn trouble(&mut self, hit: &[&str], for_ms: i64) {
+        let hit = hit.iter().map(|name| (*name).to_owned()).collect();
+        self.troubles.push(Trouble { until: self.now + for_ms, hit });
+    }
+
+    /// Whether anything on the way between these did not work since then.
+    fn excused(&self, since: i64, parties: &[&str]) -> bool {
+        self.troubles
+            .iter()
+            .any(|trouble| trouble.until >= since && trouble.hit.iter().all(|hit| parties.contains(&hit.as_str())))
+    }
+
+    /// A message was found in a dead-letter topic.
+    pub fn dead_letter(&mut self, group: &str, body: &str) {
+        self.count("dead letters");
+        self.dead.insert((group.to_owned(), body.to_owned()));
+    }
+
+    /// Messages that were sent and are not known to be done, with what is known of them.
+    #[must_use]
+    pub fn undone(&self, groups: &[&str]) -> Vec<String> {
+        let places: BTreeMap<&str, &Place> = self.bodies.iter().map(|(place, body)| (body.as_str(), place)).collect();
+        let mut undone = Vec::new();
+        for body in &self.sent {
+            for group in groups {
+                let done = self.dead.contains(&((*group).to_owned(), body.clone()))
+                    || places.get(body.as_str()).is_some_and(|place| {
+                        self.stories.get(&((*place).clone(), (*group).to_owned())).is_some_and(Story::is_done)
+                    });
+                if !done {
+                    let place = places.get(body.as_str()).map_or("never seen".to_owned(), ToString::to_string);
+                    undone.push(format!("{body} ({place}) for {group}"));
+                }
+            }
+        }
+        undone
+    }
+}

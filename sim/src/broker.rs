@@ -1,0 +1,201 @@
+//! A broker machine: the real broker, which may be killed and started again, on a disk whose power may be cut.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinSet;
+use waybill_broker::store::Drive;
+use waybill_broker::{Broker, BrokerConfig, Peer};
+use waybill_ops::clock::Clock;
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    Command, CreateTopicRequestHeader, ExponentialRetryPolicy, GroupRetryPolicy, GroupRetryPolicyType, JsonBody,
+    SubscriptionGroupConfig,
+};
+
+use crate::clock::{ProcessClock, Wall};
+use crate::disk::SimDisk;
+use crate::museum::{Bug, Exhibit};
+use crate::sim::Sim;
+
+/// The topic of all messages.
+pub const TOPIC: &str = "t";
+/// Bytes of a log segment: small, so that runs go over many.
+const SEGMENT: u64 = 64 << 10;
+
+/// A broker machine.
+pub struct BrokerNode {
+    sim: Arc<Sim>,
+    /// The broker's name.
+    pub name: String,
+    /// Where it listens.
+    pub address: String,
+    /// The clock on its wall.
+    pub wall: Arc<Wall>,
+    /// Its disk.
+    pub disk: Arc<SimDisk>,
+    dir: PathBuf,
+    running: Mutex<Option<Running>>,
+    starts: AtomicU64,
+    exhibit: Arc<Exhibit>,
+}
+
+/// One process.
+struct Running {
+    broker: Arc<Broker>,
+    clock: Arc<ProcessClock>,
+    tasks: JoinSet<()>,
+}
+
+impl BrokerNode {
+    /// A machine whose broker is not started.
+    #[must_use]
+    pub fn new(sim: &Arc<Sim>, number: usize, dir: PathBuf, bug: Option<Bug>) -> Arc<Self> {
+        let name = format!("broker-{number}");
+        Arc::new(Self {
+            sim: sim.clone(),
+            address: format!("{name}:10911"),
+            wall: Arc::default(),
+            disk: Arc::new(SimDisk::new(sim, &name, bug == Some(Bug::AnsweredBeforeDurable))),
+            exhibit: Arc::new(Exhibit::new(bug)),
+            name,
+            dir,
+            running: Mutex::new(None),
+            starts: AtomicU64::new(0),
+        })
+    }
+
+    /// Starts the broker, which recovers what the last one left. Tries again if the disk fails.
+    pub async fn start(&self) {
+        for _ in 0..5 {
+            match self.try_start() {
+                Ok(()) => return,
+                Err(error) => self.sim.say(&self.name, format_args!("DOES NOT START {error}")),
+            }
+            self.sim.sleep(500).await;
+        }
+        self.sim.audit().violation(format!("{} does not start any more", self.name));
+    }
+
+    fn try_start(&self) -> Result<(), waybill_broker::BrokerError> {
+        let bell = Arc::new(Notify::new());
+        let clock = Arc::new(ProcessClock::new(&self.sim, &self.wall));
+        let config = BrokerConfig {
+            broker_name: self.name.clone(),
+            broker_host: self.name.clone(),
+            store_path_root_dir: self.dir.clone(),
+            client_gone_after: self.sim.plan.gone_after_ms.cast_unsigned(),
+            max_message_size: 4096,
+            ..BrokerConfig::default()
+        };
+        let broker = Broker::open_with(config, clock.clone(), |options| {
+            options.segment_bytes = SEGMENT;
+            options.disk = self.disk.clone();
+            options.drive = Drive::ByHand { bell: bell.clone() };
+        })?;
+        let start = self.starts.fetch_add(1, Ordering::SeqCst) + 1;
+        self.sim.say(&self.name, format_args!("STARTED {start}"));
+        self.sim.audit().broker_started(&self.name, clock.now_ms());
+        self.exhibit.started();
+        let mut tasks = JoinSet::new();
+        tasks.spawn(broker.clone().keep_house());
+        tasks.spawn(commit(self.sim.clone(), broker.clone(), bell));
+        tasks.spawn(checkpoint(self.sim.clone(), broker.clone()));
+        *self.running.lock() = Some(Running { broker, clock, tasks });
+        Ok(())
+    }
+
+    /// Ends the broker as `kill -9` does. Whether it ran.
+    pub async fn kill(&self) -> bool {
+        let Some(mut running) = self.running.lock().take() else { return false };
+        self.sim.say(&self.name, format_args!("KILLED"));
+        running.tasks.shutdown().await;
+        self.sim.audit().broker_killed(&self.name);
+        true
+    }
+
+    /// Which process it is, from 1; `None` if none runs.
+    #[must_use]
+    pub fn process(&self) -> Option<u64> {
+        self.running.lock().as_ref().map(|_| self.starts.load(Ordering::SeqCst))
+    }
+
+    /// Hands a request to the broker. The answer comes, unless the broker is killed before.
+    pub fn deliver(self: &Arc<Self>, peer: Peer, command: Command) -> Option<oneshot::Receiver<Command>> {
+        let mut running = self.running.lock();
+        let running = running.as_mut()?;
+        let clock = running.clock.clone();
+        let (asked, said) = self.sim.audit().asked(&self.name, clock.now_ms(), &command);
+        self.sim.say(&self.name, format_args!("{said}"));
+        let (sender, answer) = oneshot::channel();
+        let (node, broker) = (self.clone(), running.broker.clone());
+        running.tasks.spawn(async move {
+            let Some(command) = node.exhibit.clone().handle(&broker, clock.now_ms(), &peer, command).await else { return };
+            let said = node.sim.audit().answered(&asked, &command);
+            node.sim.say(&node.name, format_args!("{said}"));
+            // The sidecar may be gone.
+            let _ = sender.send(command);
+        });
+        Some(answer)
+    }
+
+    /// Asks the broker from its own machine.
+    pub async fn ask(self: &Arc<Self>, command: Command) -> Option<Command> {
+        let answer = self.deliver(Peer::local(), command)?;
+        answer.await.ok()
+    }
+
+    /// Makes the topic and the consumer groups.
+    pub async fn prepare(self: &Arc<Self>, groups: &[&str]) {
+        let topic = CreateTopicRequestHeader {
+            topic: TOPIC.into(),
+            default_topic: "TBW102".into(),
+            read_queue_nums: self.sim.plan.queues,
+            write_queue_nums: self.sim.plan.queues,
+            perm: 6,
+            topic_filter_type: "SINGLE_TAG".into(),
+            ..Default::default()
+        };
+        let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
+        for group in groups {
+            let group = SubscriptionGroupConfig {
+                group_name: (*group).to_owned(),
+                retry_max_times: self.sim.plan.attempts - 1,
+                consume_timeout_minute: 1,
+                group_retry_policy: GroupRetryPolicy {
+                    kind: GroupRetryPolicyType::Exponential,
+                    exponential_retry_policy: Some(ExponentialRetryPolicy { initial: 500, max: 2_000, multiplier: 2 }),
+                    ..Default::default()
+                },
+                ..Default::default()
+            };
+            commands.push(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()));
+        }
+        for command in commands {
+            let answer = self.ask(command).await.map(|answer| answer.code);
+            assert_eq!(answer, Some(response::SUCCESS), "the run cannot begin");
+        }
+    }
+}
+
+/// Commits what waits, a while after it has arrived.
+async fn commit(sim: Arc<Sim>, broker: Arc<Broker>, bell: Arc<Notify>) {
+    loop {
+        bell.notified().await;
+        sim.sleep_within(0..=sim.plan.sync_ms).await;
+        broker.core().store().work();
+    }
+}
+
+/// Writes to the index now and then.
+async fn checkpoint(sim: Arc<Sim>, broker: Arc<Broker>) {
+    loop {
+        sim.sleep_within(3_000..=20_000).await;
+        if let Err(error) = broker.core().store().checkpoint() {
+            sim.audit().violation(format!("a checkpoint failed: {error}"));
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! A disk that tells apart what was written from what is durable.
+//!
+//! The files are real ones (in memory). For every sector that was written and not synced, its durable content is remembered; when
+//! the power goes, chance decides for each such sector which of the two it has: so writes are torn. A sync that fails leaves
+//! sectors that look written and are not, and that no later sync makes durable, as real systems do.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use waybill_broker::store::Disk;
+
+use crate::sim::Sim;
+
+const SECTOR: u64 = 512;
+
+/// A sector whose content is not durable.
+#[derive(Debug)]
+struct Sector {
+    durable: Vec<u8>,
+    /// The next sync writes it.
+    dirty: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// By number of the file, kept open.
+    files: BTreeMap<u64, (File, BTreeMap<u64, Sector>)>,
+    fail_next_sync: bool,
+}
+
+/// The disk of one broker.
+pub struct SimDisk {
+    sim: Arc<Sim>,
+    name: String,
+    state: Mutex<State>,
+    /// Syncs are answered and not done.
+    lies: bool,
+}
+
+impl std::fmt::Debug for SimDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimDisk").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl SimDisk {
+    /// An honest disk, or one that answers syncs without doing them.
+    #[must_use]
+    pub fn new(sim: &Arc<Sim>, name: &str, lies: bool) -> Self {
+        Self { sim: sim.clone(), name: name.to_owned(), state: Mutex::default(), lies }
+    }
+
+    /// The next sync fails.
+    pub fn fail_next_sync(&self) {
+        self.state.lock().fail_next_sync = true;
+    }
+
+    /// No sync fails any more.
+    pub fn heal(&self) {
+        self.state.lock().fail_next_sync = false;
+    }
+
+    /// The power goes: what is not durable is there, sector by sector, or not.
+    pub fn cut_power(&self) {
+        let mut state = self.state.lock();
+        let (mut kept, mut lost) = (0, 0);
+        for (file, sectors) in std::mem::take(&mut state.files).into_values() {
+            for (number, sector) in sectors {
+                if self.sim.dice().chance(500) {
+                    kept += 1;
+                    continue;
+                }
+                lost += 1;
+                file.write_all_at(&sector.durable, number * SECTOR).expect("a file in memory");
+            }
+        }
+        self.sim.say(&self.name, format_args!("POWER CUT sectors kept={kept} lost={lost}"));
+    }
+}
+
+impl Disk for SimDisk {
+    fn write_at(&self, file: &File, parts: &[IoSlice<'_>], offset: u64) -> io::Result<usize> {
+        let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+        let mut state = self.state.lock();
+        let (_, sectors) = match state.files.entry(file.metadata()?.ino()) {
+            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
+            std::collections::btree_map::Entry::Vacant(new) => new.insert((file.try_clone()?, BTreeMap::new())),
+        };
+        let end = offset + bytes.len() as u64;
+        for number in offset / SECTOR..end.div_ceil(SECTOR) {
+            if let Some(sector) = sectors.get_mut(&number) {
+                sector.dirty = true;
+                continue;
+            }
+            let mut durable = vec![0; SECTOR as usize];
+            let mut read = 0;
+            while read < durable.len() {
+                match file.read_at(&mut durable[read..], number * SECTOR + read as u64)? {
+                    0 => break,
+                    more => read += more,
+                }
+            }
+            durable.truncate(read);
+            sectors.insert(number, Sector { durable, dirty: true });
+        }
+        file.write_all_at(&bytes, offset)?;
+        Ok(bytes.len())
+    }
+
+    fn sync(&self, file: &File) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let fails = std::mem::take(&mut state.fail_next_sync);
+        let Some((_, sectors)) = state.files.get_mut(&file.metadata()?.ino()) else { return Ok(()) };
+        if fails {
+            for sector in sectors.values_mut() {
+                sector.dirty = false;
+            }
+            // Some made it all the same.
+            let mut made: Vec<u64> = sectors.keys().copied().collect();
+            made.retain(|_| self.sim.dice().chance(500));
+            for number in made {
+                sectors.remove(&number);
+            }
+            drop(state);
+            self.sim.say(&self.name, format_args!("SYNC FAILED"));
+            return Err(io::Error::other("simulated"));
+        }
+        if !self.lies {
+            sectors.retain(|_, sector| !sector.dirty);
+        }
+        Ok(())
+    }
+}

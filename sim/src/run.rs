@@ -1,0 +1,138 @@
+//! One run, from its seed to its end.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use waybill_protocol::message::StoredMessage;
+use waybill_protocol::names::dlq_topic;
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{Command, PopMessageRequestHeader};
+
+use crate::broker::BrokerNode;
+use crate::client::{Client, Kind, produce};
+use crate::dice::Dice;
+use crate::faults::World;
+use crate::museum::Bug;
+use crate::net::Net;
+use crate::plan::Plan;
+use crate::sidecar::{LONGEST_STEP_MS, RENEW_MAX_MS, SidecarNode};
+use crate::sim::Sim;
+
+/// The consumer groups.
+const GROUPS: [&str; 2] = ["pushers", "simples"];
+/// Reads the dead letters.
+const AUDITORS: &str = "auditors";
+/// What is held when faults are over comes back within the longest lease there can be, `clientGoneAfter`, and this.
+const BOUND_MS: i64 = 30_000;
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// Everything that happened, line by line.
+    pub trace: String,
+    /// Broken promises.
+    pub violations: Vec<String>,
+    /// How much happened.
+    pub counted: String,
+}
+
+/// Runs a seed in a thread of its own. `dir` is for the disks, and is removed.
+///
+/// # Panics
+/// If the run itself cannot be made.
+#[must_use]
+pub fn run(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
+    let dir = dir.to_owned();
+    let thread = std::thread::spawn(move || {
+        crate::entropy::seed(seed);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime");
+        let report = runtime.block_on(live(seed, bug, &dir));
+        drop(runtime);
+        // In memory; what cannot be removed now is removed with the machine.
+        let _ = std::fs::remove_dir_all(&dir);
+        report
+    });
+    thread.join().expect("the run panicked")
+}
+
+async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
+    let mut dice = Dice::new(seed);
+    let plan = Plan::of(&mut dice);
+    let sim = Sim::new(plan.clone(), dice);
+    sim.say("plan", format_args!("seed {seed} {bug:?} {plan:?}"));
+    let brokers: Vec<_> =
+        (0..plan.brokers).map(|number| BrokerNode::new(&sim, number, dir.join(number.to_string()), bug)).collect();
+    for broker in &brokers {
+        broker.start().await;
+        broker.prepare(&[GROUPS[0], GROUPS[1], AUDITORS]).await;
+    }
+    let net = Net::new(&sim, brokers);
+    let sidecars: Vec<_> = (0..plan.sidecars).map(|number| SidecarNode::new(&sim, &net, number)).collect();
+    for sidecar in &sidecars {
+        sidecar.start().await;
+    }
+    let mut world = World { sim: sim.clone(), net: net.clone(), sidecars, consumers: Vec::new(), born: 0 };
+    for _ in 0..plan.push {
+        world.consumer(Kind::Push, GROUPS[0]);
+    }
+    for _ in 0..plan.simple {
+        world.consumer(Kind::Simple, GROUPS[1]);
+    }
+    let producer = Client::new(&sim, &net, &world.sidecars, "producer", 0);
+    let producing = tokio::spawn(produce(producer, plan.messages));
+    world.suffer().await;
+    world.heal().await;
+    let _ = producing.await;
+    settle(&sim, &net).await;
+    let audit = sim.audit();
+    let (violations, counted) = (audit.violations().to_vec(), format!("{:?}", audit.counted));
+    drop(audit);
+    Report { trace: sim.trace(), violations, counted }
+}
+
+/// Waits until every message is done; a promise is broken if that takes too long.
+async fn settle(sim: &Arc<Sim>, net: &Arc<Net>) {
+    // With renewal switched off a pop takes messages for the group's `consumeTimeoutMinute`, which is 1.
+    let lease = if sim.plan.renew { RENEW_MAX_MS + LONGEST_STEP_MS } else { 60_000 };
+    let end = sim.now() + lease + sim.plan.gone_after_ms + BOUND_MS;
+    loop {
+        for broker in net.brokers() {
+            for group in GROUPS {
+                read_dead_letters(sim, broker, group).await;
+            }
+        }
+        let undone = sim.audit().undone(&GROUPS);
+        if undone.is_empty() || !sim.audit().violations().is_empty() {
+            return;
+        }
+        if sim.now() >= end {
+            for message in undone {
+                sim.audit().violation(format!("{message}: neither delivered again nor among the dead letters"));
+            }
+            return;
+        }
+        sim.sleep(1_000).await;
+    }
+}
+
+async fn read_dead_letters(sim: &Arc<Sim>, broker: &Arc<BrokerNode>, group: &str) {
+    let header = PopMessageRequestHeader {
+        consumer_group: AUDITORS.into(),
+        topic: dlq_topic(group),
+        queue_id: -1,
+        max_msg_nums: 32,
+        invisible_time: 3_600_000,
+        init_mode: 0,
+        ..Default::default()
+    };
+    let Some(answer) = broker.ask(Command::request(request::POP_MESSAGE).with_header(&header)).await else { return };
+    if answer.code == response::SUCCESS {
+        for message in StoredMessage::decode_all(answer.body).unwrap_or_default() {
+            sim.audit().dead_letter(group, &String::from_utf8_lossy(&message.body));
+        }
+    }
+}
