@@ -14,6 +14,8 @@ import threading
 import time
 import traceback
 
+import grpc
+
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import house  # noqa: E402
@@ -64,7 +66,7 @@ def attempt(report, row, kind, mode, folder, patience):
     try:
         seen = row.function(folder, kind, mode)
         report.add(row, kind, mode, True, seen, seen.note)
-    except (house.Failed, house.ServerError, clients.OperationError, TimeoutError, OSError) as e:
+    except (house.Failed, house.ServerError, clients.OperationError, TimeoutError, OSError, grpc.RpcError) as e:
         report.add(row, kind, mode, False, None, f"{type(e).__name__}: {e} (logs: {folder.name})")
     except Exception:  # a fault of the suite must show as a failure, not end the run
         report.add(row, kind, mode, False, None, f"suite: {traceback.format_exc()} (logs: {folder.name})")

@@ -5,6 +5,7 @@ import pathlib
 import random
 import re
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from forwarder import Forwarder  # noqa: E402
 
 # How long a program may take over what takes it a moment: the machine may be busy.
 PATIENCE_S = 30
+# No check takes longer, seconds.
+LIMIT_S = 150
 QUEUES = 4
 _ports, _ports_lock = set(), threading.Lock()
 
@@ -30,14 +33,26 @@ _ended = threading.Event()
 
 
 def end_all():
-    """Ends the processes of all houses, and those that begin afterwards."""
+    """Ends the processes of all checks; no more begin."""
     _ended.set()
-    for house in list(_houses):
-        house.end()
+    threading.Thread(target=_keep_ending, daemon=True).start()
+
+
+def _keep_ending():
+    while True:  # one may be about to begin
+        for house in list(_houses):
+            house.end()
+        time.sleep(0.5)
 
 
 class Failed(Exception):
     """What was to be shown is not so."""
+
+
+def go_on():
+    """Raises when it is time to end."""
+    if _ended.is_set():
+        raise Failed("told to end")
 
 
 def expect(condition, message):
@@ -63,7 +78,7 @@ def wait_for(what, seconds, look, every=0.05):
     """What `look` gives, when it gives something; Failed after so many seconds."""
     end = time.monotonic() + seconds
     while not (found := look()):
-        expect(not _ended.is_set(), "told to end")
+        go_on()
         expect(time.monotonic() < end, lambda: f"not within {seconds:.0f} s: {what() if callable(what) else what}")
         time.sleep(every)
     return found
@@ -76,12 +91,13 @@ class Program:
         self.name, self.folder, self.arguments, self.admin = name, folder, arguments, admin
         self.starts, self.server = itertools.count(1), None
 
-    def start(self, ready=True):
+    def start(self):
         folder = self.folder / f"start-{next(self.starts)}"
         folder.mkdir(parents=True)
+        go_on()
         self.server = Server(self.name, self.arguments, folder)
-        if ready:
-            self.server.wait_ready(self.admin)
+        self.server.wait_ready(self.admin)
+        go_on()
 
     @property
     def running(self):
@@ -139,7 +155,7 @@ class Processes:
     def __init__(self, folder, sidecar=()):
         """`sidecar`: configuration of its sidecars."""
         self.folder, self.stack, self.names = folder, contextlib.ExitStack(), itertools.count(1)
-        self.programs, self.clients = [], []
+        self.programs, self.clients, self.others = [], [], []
         self.sidecar_settings = dict(sidecar)
         self.announced, self.admin = None, None  # the address that sidecars ask for routes, and who makes topics and groups
         folder.mkdir(parents=True)
@@ -174,6 +190,7 @@ class Processes:
         return forwarder
 
     def client(self, kind, endpoint):
+        go_on()
         client = Client(clients.CLIENTS[kind], endpoint, self.folder / f"{kind}-{next(self.names)}")
         self.clients.append(client)
         self.stack.callback(self._end_client, client)
@@ -200,7 +217,17 @@ class Processes:
 
     def processes(self):
         servers = [program.server.process for program in list(self.programs) if program.server]
-        return servers + [client.process for client in list(self.clients)]
+        return servers + [client.process for client in list(self.clients)] + list(self.others)
+
+    def process(self, command):
+        """Another process, spoken to over its standard input and output; it is killed after LIMIT_S."""
+        go_on()
+        process = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        timer = threading.Timer(LIMIT_S, process.kill)
+        timer.start()
+        self.others.append(process)
+        self.stack.callback(lambda: (timer.cancel(), process.kill(), process.wait(), process.stdin.close(), process.stdout.close()))
+        return process
 
     def __enter__(self):
         _houses.add(self)

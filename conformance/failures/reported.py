@@ -3,14 +3,13 @@ import concurrent.futures
 import json
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
 
 import grpc
 
-from house import HERE, PATIENCE_S, House, address, expect, wait_for
+from house import HERE, PATIENCE_S, House, address, expect, go_on, wait_for
 from rawclient import RawClient, d
 from rows import LATE_S, ON, Held, Seen, row, switch
 
@@ -46,9 +45,7 @@ def code_of(call):
 
 def crowd_of(house, endpoint, topic, group, count):
     """A process with so many push consumers that hold one message each."""
-    crowd = subprocess.Popen([sys.executable, str(HERE / "crowd.py"), endpoint, topic, group, str(count)],
-                             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    house.stack.callback(lambda: (crowd.kill(), crowd.wait(), crowd.stdin.close(), crowd.stdout.close()))
+    crowd = house.process([sys.executable, HERE / "crowd.py", endpoint, topic, group, count])
     held = json.loads(crowd.stdout.readline() or "{}").get("held")
     expect(held == count, f"the crowd holds {held} of {count}")
     return crowd
@@ -58,6 +55,7 @@ def take_all(client, group, topic, count, since, seconds):
     """Receives and acknowledges until all came; seconds from `since` until each delivery, and the bodies."""
     at, bodies = [], []
     while len(set(bodies)) < count and time.time() < since + seconds:
+        go_on()
         found = client.receive(group, topic, invisible_s=60, batch=BATCH)[1]
         at += [time.time() - since] * len(found)
         bodies += [m.body for m in found]
