@@ -28,6 +28,37 @@ fn what_a_client_held_is_returned_at_once_when_it_leaves() {
 }
 
 #[test]
+fn what_was_held_of_many_topics_goes_back_in_full_requests() {
+    let mut world = World::with(Policy { max_batch: 256, max_requests_per_broker: 2, ..Policy::default() });
+    // Eight targets, 500 of each, in turn; and somebody who holds one of each, due later.
+    let targets: Vec<_> = (0..8).map(|n| (format!("group-{}", n / 4), format!("topic-{}", n % 4))).collect();
+    for offset in 0..500 {
+        for (group, topic) in &targets {
+            world.hold_for(Holder { client: "client-a", group, topic }, &handle(offset, 77), Mode::Renew);
+        }
+    }
+    for (group, topic) in &targets {
+        world.hold_for(Holder { client: "client-b", group, topic }, &handle(1_000, 77), Mode::Renew);
+    }
+    world.core.client_gone(world.now, "client-a", None);
+    let mut sizes = Vec::new();
+    while world.held() > 8 {
+        let batches = world.batches();
+        assert!((1..=2).contains(&batches.len()), "only what may be under way");
+        for batch in batches {
+            sizes.push(batch.items.len());
+            for item in &batch.items {
+                world.settle(&batch, item, 1_000, Ok(extended(&item.handle, 1_000)));
+            }
+            world.core.end_request(batch.lane);
+        }
+        world.pass(1);
+    }
+    sizes.sort_unstable();
+    assert_eq!(sizes, [vec![244; 8], vec![256; 8]].concat());
+}
+
+#[test]
 fn only_the_left_group_is_returned() {
     let mut world = World::new();
     world.hold(&handle(1, 77), Mode::Renew);

@@ -7,7 +7,7 @@ use waybill_protocol::remoting::{
 
 use super::{
     batches::BatchAnswer,
-    error::{BackendError, Subject, from_code, from_response},
+    error::{BackendError, Subject, from_entry, from_response},
     handles::real_topic,
     service::MessageService,
     types::LeaseRef,
@@ -102,6 +102,6 @@ fn ack_entry(lease: &LeaseRef) -> Option<BatchAck> {
 fn ended(code: i32, lease: &LeaseRef) -> Result<waybill_protocol::handle::ReceiptHandle, BackendError> {
     match code {
         response::SUCCESS => Ok(lease.handle.clone()),
-        code => Err(from_code(code, "", Subject::handle(lease))),
+        code => Err(from_entry(code, Subject::handle(lease))),
     }
 }

@@ -12,7 +12,7 @@ use waybill_protocol::{
 
 use super::{
     batches::BatchAnswer,
-    error::{BackendError, Subject, from_code, from_response, unreadable},
+    error::{BackendError, Subject, from_entry, from_response, unreadable},
     handles::{changed, real_topic},
     service::MessageService,
     types::LeaseRef,
@@ -91,7 +91,7 @@ fn result_of(
 ) -> Result<ReceiptHandle, BackendError> {
     let result = result.ok_or_else(BackendError::unanswered_entry)?;
     if result.code != response::SUCCESS {
-        return Err(from_code(result.code, "", Subject::handle(lease)));
+        return Err(from_entry(result.code, Subject::handle(lease)));
     }
     let answer = ChangeInvisibleTimeResponseHeader {
         pop_time: result.pop_time,

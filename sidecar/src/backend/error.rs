@@ -96,8 +96,17 @@ pub(crate) fn from_response(answer: &Command, subject: Subject<'_>) -> BackendEr
     from_code(answer.code, answer.remark.as_deref().unwrap_or_default(), subject)
 }
 
+/// Reads the code of one entry of a request, other than success. Entries have no words of their own.
+pub(crate) fn from_entry(code: i32, subject: Subject<'_>) -> BackendError {
+    let words = match code {
+        response::NO_MESSAGE => "it names no living delivery",
+        _ => "the broker refuses this entry",
+    };
+    from_code(code, words, subject)
+}
+
 /// The table of remoting response codes: the only one in this crate.
-pub(crate) fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> BackendError {
+fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> BackendError {
     let remark = || remark.to_owned();
     match code {
         response::SYSTEM_BUSY | response::FLOW_CONTROL => BackendError::Busy(remark()),

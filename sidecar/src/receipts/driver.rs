@@ -8,7 +8,7 @@ use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::{Change, ChangeError, Changer},
-    core::{Ask, Batch, Item, Purpose},
+    core::{Ask, Batch, Item, Purpose, Step},
     shared::Shared,
 };
 use crate::batching::Caller;
@@ -18,12 +18,19 @@ const SETTLE_AT_ONCE: usize = 256;
 
 pub(super) async fn run(shared: Arc<Shared>, changer: Arc<dyn Changer>, stop: CancellationToken) {
     loop {
-        let (batch, next) = shared.next_batch(&|broker| changer.batch_limit(broker));
-        if let Some(batch) = batch {
-            let limit = shared.read(|core, _| core.policy().request_timeout_ms);
-            let limit = Duration::from_millis(u64::try_from(limit).unwrap_or(0));
-            tokio::spawn(request(InFlight::new(shared.clone(), batch), changer.clone(), limit));
-            continue;
+        let (step, next) = shared.step(&|broker| changer.batch_limit(broker));
+        match step {
+            Step::Send(batch) => {
+                let limit = shared.read(|core, _| core.policy().request_timeout_ms);
+                let limit = Duration::from_millis(u64::try_from(limit).unwrap_or(0));
+                tokio::spawn(request(InFlight::new(shared.clone(), batch), changer.clone(), limit));
+                continue;
+            }
+            Step::Again => {
+                tokio::task::yield_now().await;
+                continue;
+            }
+            Step::Rest => {}
         }
         let woken = shared.wake.notified();
         tokio::select! {

@@ -11,7 +11,7 @@ use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::ChangeError,
-    core::{Batch, Begun, Core, Find, Id, Intent, Item},
+    core::{Begun, Core, Find, Id, Intent, Item, Step},
     metrics::Metrics,
     policy::Policy,
     types::Holder,
@@ -128,20 +128,20 @@ impl Shared {
         self.rouse(&mut state, now);
     }
 
-    /// The next request to be sent. Without one, the second part says when to look again.
-    pub(super) fn next_batch(&self, limit: &dyn Fn(&str) -> usize) -> (Option<Batch>, Option<i64>) {
+    /// The next request to be sent. The second part says when to look again if there is none.
+    pub(super) fn step(&self, limit: &dyn Fn(&str) -> usize) -> (Step, Option<i64>) {
         let mut state = self.state.lock();
         let now = self.now();
         let lag = state.core.lag(now);
-        let batch = state.core.next_batch_within(now, limit);
+        let step = state.core.step(now, limit);
         let next = state.core.next_wake(now);
-        state.asleep_until = if batch.is_some() { i64::MIN } else { next.unwrap_or(i64::MAX) };
+        state.asleep_until = if matches!(step, Step::Rest) { next.unwrap_or(i64::MAX) } else { i64::MIN };
         drop(state);
-        if let Some(batch) = &batch {
+        if let Step::Send(batch) = &step {
             self.metrics.batch(batch.items.len(), lag);
         }
         self.progress.notify_waiters();
-        (batch, next)
+        (step, next)
     }
 
     /// Tells the core what became of some items of a request.

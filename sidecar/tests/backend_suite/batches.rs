@@ -24,13 +24,13 @@ use crate::{
     soon,
 };
 
-fn both(config: &mut Config) {
+pub(crate) fn both(config: &mut Config) {
     config.enable_batch_ack = true;
     config.enable_batch_change_invisible_time = true;
 }
 
 /// How a broker that takes everything answers.
-fn willing(command: &Command) -> Answer {
+pub(crate) fn willing(command: &Command) -> Answer {
     match command.code {
         request::GET_ROUTEINFO_BY_TOPIC => route(&["a", "b"], 4),
         request::GET_BROKER_CLUSTER_INFO => cluster(&["a", "b"]),

@@ -74,6 +74,17 @@ impl FakeBroker {
         Self { address, state, accepting }
     }
 
+    /// Ends it; then its address is free and its connections are closed.
+    pub(crate) async fn stop(mut self) {
+        self.accepting.abort();
+        let _aborted = (&mut self.accepting).await;
+        let tasks = std::mem::take(&mut *self.state.tasks.lock());
+        for task in tasks {
+            task.abort();
+            let _aborted = task.await;
+        }
+    }
+
     /// How many connections were made to it.
     pub(crate) fn connections(&self) -> usize {
         self.state.connections.load(Ordering::SeqCst)

@@ -14,6 +14,7 @@ mod routes;
 mod scripted;
 mod serve;
 mod service;
+mod upgrade;
 
 /// What must happen, happens within this, however busy the machine.
 const LONG: std::time::Duration = std::time::Duration::from_secs(20);

@@ -142,6 +142,24 @@ pub(crate) fn route(brokers: &[&str], queues: i32) -> Answer {
     Ok(ok().with_body(all.to_json()))
 }
 
+/// A route over broker `a` at an address, or the list of all brokers with it alone.
+pub(crate) fn route_to(code: i32, address: std::net::SocketAddr) -> Answer {
+    let mut part = route_of("a", 4, 6);
+    for data in &mut part.broker_datas {
+        data.broker_addrs = BTreeMap::from([(0, address.to_string())]);
+    }
+    let body = match code {
+        request::GET_BROKER_CLUSTER_INFO => {
+            let mut info = ClusterInfo::default();
+            info.broker_addr_table.extend(part.broker_datas.into_iter().map(|data| ("a".into(), data)));
+            info.cluster_addr_table.entry("DefaultCluster".into()).or_default().push("a".into());
+            info.to_json()
+        }
+        _ => part.to_json(),
+    };
+    Ok(ok().with_body(body))
+}
+
 /// The list of all brokers.
 pub(crate) fn cluster(brokers: &[&str]) -> Answer {
     let mut info = ClusterInfo::default();

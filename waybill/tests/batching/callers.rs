@@ -11,7 +11,7 @@ use waybill_protocol::remoting::codes::request;
 use waybill_sidecar::backend::{MessageService, PoppedMessage, Transport, TransportError};
 use waybill_sidecar::receipts::{ChannelKind, Holder, Mode, Policy, Receipts, Received};
 
-use crate::rig::{BrokerRig, pop_request, send, take, until, waiting};
+use crate::rig::{BrokerRig, introduce, pop_of, pop_request, send, send_to, take, take_of, until, waiting};
 
 const COUNT: usize = 1_000;
 const MOST: usize = 256;
@@ -101,6 +101,41 @@ async fn what_is_due_is_renewed_with_few_requests() {
     until("no request is under way", || world.receipts.stats().in_flight == 0).await;
     assert_eq!(world.rig.changes(), (0, REQUESTS));
     assert_eq!(world.receipts.stats().held, COUNT as u64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_client_held_of_many_topics_and_groups_goes_back_with_few_requests_each() {
+    const OF_EACH: usize = 500;
+    let world = World::start().await;
+    let topics = ["t1", "t2", "t3", "t4"];
+    let groups = ["g1", "g2"];
+    for topic in topics {
+        introduce(&world.service, &groups, topic).await;
+        send_to(&world.service, topic, OF_EACH, "body").await;
+    }
+    let targets: Vec<_> = groups.iter().flat_map(|group| topics.map(|topic| (*group, topic))).collect();
+    let mut held = Vec::new();
+    for target in &targets {
+        held.push(take_of(&world.service, pop_of("c", *target, 600_000), OF_EACH).await.into_iter());
+    }
+    // A client receives of all its topics in turn.
+    while held.iter().any(|messages| messages.len() > 0) {
+        for ((group, topic), messages) in targets.iter().zip(&mut held) {
+            let received = messages.by_ref().take(32).map(|message| Received {
+                handle: message.handle,
+                message_id: message.message_id,
+                reconsume_times: 0,
+                mode: Mode::Renew,
+            });
+            let holder = Holder { client: "c", group, topic };
+            let registered = world.receipts.register(holder, ChannelKind::Grpc, received.collect());
+            assert!(registered.refused.is_empty());
+        }
+    }
+    assert_eq!(world.receipts.stats().held, 8 * OF_EACH as u64);
+    world.receipts.client_gone("c", None);
+    until("all is returned", || world.receipts.stats().held == 0).await;
+    assert_eq!(world.rig.changes(), (0, 8 * OF_EACH.div_ceil(MOST) as u64));
 }
 
 /// Holds back what pops bring, and changes, until it is let.

@@ -3,6 +3,11 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
 
+mod acks;
 mod callers;
+mod cut;
+mod gates;
+mod grpc;
+mod mixed;
 mod rig;
 mod switches;

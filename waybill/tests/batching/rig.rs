@@ -13,13 +13,13 @@ use waybill_ops::config::Live;
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::request;
 use waybill_sidecar::backend::{
-    BackendMetrics, Filter, FilterKind, MessageService, OutgoingMessage, PopRequest, PoppedMessage, RemoteOptions,
-    RemoteTransport, SendRequest, Transport,
+    BackendMetrics, ChangeEntry, Filter, FilterKind, LeaseRef, MessageService, OutgoingMessage, PopRequest,
+    PoppedMessage, RemoteOptions, RemoteTransport, SendRequest, Transport,
 };
 use waybill_sidecar::config::Config;
 
 /// What must happen, happens within this, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct BrokerRig {
     pub(crate) broker: Arc<Broker>,
@@ -30,10 +30,15 @@ pub(crate) struct BrokerRig {
 
 impl BrokerRig {
     pub(crate) async fn start() -> Self {
+        Self::named("broker-a").await
+    }
+
+    pub(crate) async fn named(name: &str) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let config = BrokerConfig {
+            broker_name: name.into(),
             store_path_root_dir: dir.path().join("data"),
             bind_address: address.ip(),
             listen_port: address.port(),
@@ -68,6 +73,11 @@ impl BrokerRig {
             self.requests(request::CHANGE_MESSAGE_INVISIBLETIME),
             self.requests(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME),
         )
+    }
+
+    /// Single acks and batches of acks.
+    pub(crate) fn acks(&self) -> (u64, u64) {
+        (self.requests(request::ACK_MESSAGE), self.requests(request::BATCH_ACK_MESSAGE))
     }
 
     pub(crate) fn config(&self) -> Config {
@@ -116,10 +126,15 @@ pub(crate) async fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 pub(crate) fn pop_request(client: &str, invisible_ms: i64) -> PopRequest {
+    pop_of(client, ("g", "t"), invisible_ms)
+}
+
+/// A pop of a group on a topic.
+pub(crate) fn pop_of(client: &str, (group, topic): (&str, &str), invisible_ms: i64) -> PopRequest {
     PopRequest {
         client_id: client.into(),
-        group: "g".into(),
-        topic: "t".into(),
+        group: group.into(),
+        topic: topic.into(),
         broker_name: None,
         max_messages: 32,
         invisible_ms,
@@ -130,14 +145,53 @@ pub(crate) fn pop_request(client: &str, invisible_ms: i64) -> PopRequest {
     }
 }
 
+/// Makes groups known on a new topic: they get what is sent from now on.
+pub(crate) async fn introduce(service: &MessageService, groups: &[&str], topic: &str) {
+    send_to(service, topic, 1, "body").await;
+    for group in groups {
+        let taken = take_of(service, pop_of("x", (group, topic), 600_000), 1).await;
+        let lease =
+            |message: PoppedMessage| LeaseRef { group: (*group).into(), topic: topic.into(), handle: message.handle };
+        assert_eq!(service.ack(taken.into_iter().map(lease).collect()).await, [Ok(())]);
+    }
+}
+
+/// Gives back those of group `g` on topic `t` that are still leased, and says how many those are.
+pub(crate) async fn give_back(service: &MessageService, handles: &[String]) -> usize {
+    let entry = |handle: &String| ChangeEntry {
+        lease: LeaseRef { group: "g".into(), topic: "t".into(), handle: handle.parse().expect("a handle") },
+        invisible_ms: 0,
+        suspend: false,
+    };
+    let results = service.change_invisible(handles.iter().map(entry).collect()).await;
+    results.iter().filter(|result| result.is_ok()).count()
+}
+
+/// Handles that are not valid any more, though their time is not over: somebody else got the messages.
+pub(crate) async fn stale(service: &MessageService, count: usize) -> Vec<String> {
+    let old: Vec<_> = handles(&take(service, "x", count, 600_000).await);
+    assert_eq!(give_back(service, &old).await, count);
+    take(service, "y", count, 600_000).await;
+    old
+}
+
+pub(crate) fn handles(messages: &[PoppedMessage]) -> Vec<String> {
+    messages.iter().map(|message| message.handle.to_string()).collect()
+}
+
 /// Stores messages in one queue.
 pub(crate) async fn send(service: &MessageService, count: usize) {
+    send_to(service, "t", count, "body").await;
+}
+
+/// Stores messages in one queue of a topic.
+pub(crate) async fn send_to(service: &MessageService, topic: &str, count: usize, body: &'static str) {
     let messages = (0..count).map(|n| {
         let properties = properties::encode([(properties::UNIQ_KEY, format!("M{n}").as_str())]).expect("properties");
-        OutgoingMessage { body: "body".into(), properties }
+        OutgoingMessage { body: body.into(), properties }
     });
     let request = SendRequest {
-        topic: "t".into(),
+        topic: topic.into(),
         messages: messages.collect(),
         sys_flag: 0,
         born_timestamp: 1,
@@ -154,10 +208,15 @@ pub(crate) async fn take(
     count: usize,
     invisible_ms: i64,
 ) -> Vec<PoppedMessage> {
+    take_of(service, pop_request(client, invisible_ms), count).await
+}
+
+/// Takes exactly so many messages of a group on a topic.
+pub(crate) async fn take_of(service: &MessageService, pop: PopRequest, count: usize) -> Vec<PoppedMessage> {
     let mut taken = Vec::new();
     let all = async {
         while taken.len() < count {
-            taken.extend(service.pop(pop_request(client, invisible_ms)).await.expect("a pop").messages);
+            taken.extend(service.pop(pop.clone()).await.expect("a pop").messages);
         }
     };
     assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "not all messages came");

@@ -33,7 +33,7 @@ use waybill_protocol::handle::ReceiptHandle;
 pub use self::{
     ack::{Begun, Intent},
     counters::{Counters, Dropped},
-    renew::{Ask, Batch, Item, Purpose},
+    renew::{Ask, Batch, Item, Purpose, Step},
 };
 use self::{
     entry::{Duty, NONE, Place, Slab},

@@ -77,26 +77,58 @@ pub struct Batch {
     pub items: Vec<Item>,
 }
 
-impl Core {
-    /// The next request that may be sent now, if any. Ask until there is none; the lock may be given up in between.
-    pub fn next_batch(&mut self, now: i64) -> Option<Batch> {
-        self.next_batch_within(now, &|_| usize::MAX)
-    }
+/// What [`Core::step`] found.
+#[derive(Debug)]
+pub enum Step {
+    /// A request to be sent. Ask again.
+    Send(Batch),
+    /// There may be more to do. Ask again.
+    Again,
+    /// Nothing, until something happens or [`Core::next_wake`].
+    Rest,
+}
 
-    /// Like [`Self::next_batch`]; `limit` says how many leases a request to a broker may be about, if that is less than
-    /// the settings allow.
-    pub fn next_batch_within(&mut self, now: i64, limit: &dyn Fn(&str) -> usize) -> Option<Batch> {
-        self.forget_gone_clients(now);
-        for lane in 0..self.timetable.lanes() {
-            self.move_due(now, lane);
-            while self.timetable.has_capacity(lane, self.policy.max_requests_per_broker) {
-                let Some(target) = self.timetable.most_urgent(lane) else { break };
-                if let Some(batch) = self.batch(now, lane, target, limit) {
-                    return Some(batch);
-                }
+impl Core {
+    /// The next request that may be sent now, if any. Ask until there is none.
+    pub fn next_batch(&mut self, now: i64) -> Option<Batch> {
+        loop {
+            match self.step(now, &|_| usize::MAX) {
+                Step::Send(batch) => return Some(batch),
+                Step::Again => {}
+                Step::Rest => return None,
             }
         }
-        None
+    }
+
+    /// [`Self::next_batch`] in short steps, so that the lock may be given up in between. `limit` says how many leases a
+    /// request to a broker may be about, if that is less than the settings allow.
+    ///
+    /// A request that could hold more waits until all that is due was looked at: what a client held of several topics
+    /// lies mixed.
+    pub fn step(&mut self, now: i64, limit: &dyn Fn(&str) -> usize) -> Step {
+        self.forget_gone_clients(now);
+        let mut again = false;
+        for lane in 0..self.timetable.lanes() {
+            let more = self.move_due(now, lane);
+            while self.timetable.has_capacity(lane, self.policy.max_requests_per_broker) {
+                let Some(target) = self.timetable.most_urgent(lane) else { break };
+                let most = self.most_of(target, limit);
+                if more && self.timetable.ready_of(target) < most {
+                    break;
+                }
+                if let Some(batch) = self.batch(now, lane, target, most) {
+                    return Step::Send(batch);
+                }
+            }
+            again |= more && self.timetable.has_capacity(lane, self.policy.max_requests_per_broker);
+        }
+        if again { Step::Again } else { Step::Rest }
+    }
+
+    /// The most entries that a request about a target may have.
+    fn most_of(&self, target: u32, limit: &dyn Fn(&str) -> usize) -> usize {
+        let limit = self.names.targets.get(target).map_or(1, |target| limit(&target.broker));
+        self.policy.max_batch.min(limit).max(1)
     }
 
     /// When [`Core::next_batch`] has something to do next, if nothing happens before. May be in the past.
@@ -273,13 +305,16 @@ impl Core {
         self.wait_until(slot, self.due_at(now, duty, deadline));
     }
 
-    /// Everything of a lane whose time has come becomes ready, or ends.
-    fn move_due(&mut self, now: i64, lane: u32) {
+    /// What of a lane is due becomes ready, or ends: so much at most that it takes little time. Answers whether there may
+    /// be more.
+    fn move_due(&mut self, now: i64, lane: u32) -> bool {
         // First all reads that miss the cache, which the processor can do at the same time, then the work.
-        let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(LOOK_AT.max(self.policy.max_batch));
+        let most = LOOK_AT.max(self.policy.max_batch);
+        let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(most);
         let entries = &self.entries;
         let due = due.filter_map(|slot| entries.get(slot).map(|entry| (slot, entry.deadline, entry.duty)));
         let due: Vec<_> = due.collect();
+        let more = due.len() >= most;
         for (slot, deadline, duty) in due {
             if let Some(entry) = self.entries.get_mut(slot) {
                 entry.place = Place::Nowhere;
@@ -291,6 +326,7 @@ impl Core {
                 Some(Duty::Keep | Duty::GaveUp | Duty::LetGo) => self.wait_until(slot, round_up(deadline)),
             }
         }
+        more
     }
 
     /// What is to be done about an entry whose time has come; nothing if its lease is over, then it is forgotten.
@@ -313,10 +349,9 @@ impl Core {
         Some(duty)
     }
 
-    fn batch(&mut self, now: i64, lane: u32, target: u32, limit: &dyn Fn(&str) -> usize) -> Option<Batch> {
+    fn batch(&mut self, now: i64, lane: u32, target: u32, most: usize) -> Option<Batch> {
         let found = self.names.targets.get(target)?;
         let (group, topic, broker) = (found.group.clone(), found.topic.clone(), found.broker.clone());
-        let most = self.policy.max_batch.min(limit(&broker)).max(1);
         let mut items = Vec::new();
         while items.len() < most {
             let Some(slot) = self.timetable.pop_ready(target) else { break };

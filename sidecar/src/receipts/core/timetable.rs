@@ -138,6 +138,11 @@ impl Timetable {
         self.lanes.get(lane as usize)?.ready.first().map(|&(_, target)| target)
     }
 
+    /// Ready entries of a target.
+    pub(super) fn ready_of(&self, target: u32) -> usize {
+        self.ready.get(target as usize).map_or(0, |ready| ready.set.len())
+    }
+
     /// Takes the most urgent ready entry of a target.
     pub(super) fn pop_ready(&mut self, target: u32) -> Option<u32> {
         let mut first = None;
