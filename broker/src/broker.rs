@@ -1,5 +1,6 @@
 //! The broker: a core, the clients that announced themselves, and the ports.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -266,6 +267,15 @@ impl Broker {
                 Err(error)
             }
         }
+    }
+
+    /// Those of these clients that are watched, and when somebody last vouched for them, milliseconds since 1970.
+    pub(crate) fn vouched_for<'a>(&self, clients: impl Iterator<Item = &'a str>) -> BTreeMap<String, i64> {
+        let Some(liveness) = &self.liveness else { return BTreeMap::new() };
+        let clients: BTreeSet<&str> = clients.collect();
+        let liveness = liveness.lock();
+        let last = clients.into_iter().filter_map(|client| Some((client.to_owned(), liveness.last_ms(client)?)));
+        last.collect()
     }
 
     /// Clients whose life is watched.

@@ -110,6 +110,11 @@ impl Liveness {
         self.gone_after_ms
     }
 
+    /// When somebody vouched for a client or it asked for messages, if it is watched.
+    pub(crate) fn last_ms(&self, client: &str) -> Option<i64> {
+        self.clients.get(client).map(|known| known.last_ms)
+    }
+
     /// Clients watched now.
     pub(crate) fn len(&self) -> usize {
         self.clients.len()

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use support::Rig;
+use waybill_broker::core::LeaseQuery;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
     Command, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader, SubscriptionGroupConfig,
@@ -73,6 +74,35 @@ async fn a_holder_is_remembered_from_its_first_empty_poll_on() {
     rig.send("t", "m").await;
     assert_eq!(rig.pop("g", "t", 1, 60_000).await.len(), 1);
     let rig = rig.reopen();
-    let leases = rig.broker.core().leases("g", None, 10).unwrap();
+    let leases =
+        rig.broker.core().leases(&LeaseQuery { group: Some("g".into()), ..LeaseQuery::default() }, 10).unwrap();
     assert_eq!(leases.iter().map(|lease| lease.holder.as_str()).collect::<Vec<_>>(), ["client-1"]);
+}
+
+/// Names that come and go must not fill the memory.
+#[tokio::test]
+async fn what_is_deleted_leaves_no_metrics() {
+    let rig = Rig::new();
+    let page = || {
+        let mut text = String::new();
+        let registry = rig.broker.metrics().registry();
+        prometheus_client::encoding::text::encode(&mut text, &registry.lock()).unwrap();
+        text
+    };
+    for (topic, group) in [("first-topic", "kept-group"), ("kept-topic", "second-group")] {
+        rig.topic(topic, 1).await;
+        rig.group(group).await;
+        rig.send(topic, "m").await;
+        assert_eq!(rig.pop(group, topic, 1, 60_000).await.len(), 1);
+        assert!(page().contains(topic) && page().contains(group));
+    }
+    let mut command = Command::request(request::DELETE_TOPIC_IN_BROKER);
+    command.ext.set("topic", "first-topic");
+    rig.ok(command).await;
+    let mut command = Command::request(request::DELETE_SUBSCRIPTIONGROUP);
+    command.ext.set("groupName", "second-group");
+    rig.ok(command).await;
+    let page = page();
+    assert!(!page.contains("first-topic") && !page.contains("second-group"), "{page}");
+    assert!(page.contains("kept-topic"));
 }

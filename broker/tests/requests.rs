@@ -240,6 +240,60 @@ async fn leases_are_listed_with_their_holder() {
 }
 
 #[tokio::test]
+async fn leases_are_found_by_what_is_said_of_them() {
+    let rig = Rig::new();
+    for topic in ["t", "u"] {
+        rig.topic(topic, 2).await;
+    }
+    for group in ["g", "h"] {
+        rig.group(group).await;
+    }
+    for topic in ["t", "u"] {
+        for id in ["a", "b"] {
+            rig.send(topic, id).await;
+        }
+    }
+    for (group, topic, client) in [("g", "t", "one"), ("g", "u", "two"), ("h", "t", "two")] {
+        let mut got = 0;
+        while got < 2 {
+            let header = rig.pop_command(group, topic, 32, 60_000);
+            let answer = rig.pop_raw(PopMessageRequestHeader { client_id: Some(client.into()), ..header }).await;
+            got += rig.got(&answer).len();
+        }
+    }
+    let find = async |fields: &[(&str, &str)]| {
+        let mut command = Command::request(own::LIST_LEASES);
+        for (name, value) in fields {
+            command.ext.set(name, value);
+        }
+        let answer = rig.ok(command).await;
+        serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap()
+    };
+    let count = async |fields: &[(&str, &str)]| find(fields).await["leases"].as_array().unwrap().len();
+    assert_eq!(count(&[]).await, 6, "of all groups");
+    assert_eq!(count(&[("consumerGroup", "g")]).await, 4);
+    assert_eq!(count(&[("topic", "t")]).await, 4);
+    assert_eq!(count(&[("clientId", "two")]).await, 4);
+    assert_eq!(count(&[("clientId", "two"), ("topic", "t")]).await, 2);
+    assert_eq!(count(&[("clientId", "three")]).await, 0);
+    let all = find(&[]).await;
+    assert_eq!((&all["now"], &all["brokerName"]), (&rig.clock.now_ms().into(), &"broker-a".into()));
+    assert_eq!(all["watched"], serde_json::json!({"one": all["now"], "two": all["now"]}));
+    for (position, last) in all["leases"].as_array().unwrap().iter().enumerate() {
+        let number = |key: &str| last[key].to_string();
+        let (group, topic) = (last["group"].as_str().unwrap(), last["topic"].as_str().unwrap());
+        let (queue, offset) = (number("queueId"), number("offset"));
+        let one = [("consumerGroup", group), ("topic", topic), ("queueId", &queue), ("offset", &offset)];
+        assert_eq!(find(&one).await["leases"], serde_json::json!([last]));
+        let after = [("afterGroup", group), ("afterTopic", topic), ("afterQueueId", &queue), ("afterOffset", &offset)];
+        assert_eq!(count(&after).await, 5 - position, "the list goes on behind each of them");
+    }
+    let mut wrong = Command::request(own::LIST_LEASES);
+    wrong.ext.set("queueId", "x");
+    assert_eq!(rig.call(wrong).await.code, response::INVALID_PARAMETER);
+}
+
+#[tokio::test]
 async fn unknown_codes_missing_fields_and_absurd_numbers_get_an_answer() {
     let rig = Rig::new();
     rig.topic("t", 1).await;

@@ -14,7 +14,8 @@ use waybill_ops::{admin::Admin, clock::Clock, config::Live};
 
 use crate::{
     backend::{BackendMetrics, MessageService, Transport, Voucher},
-    config::{Config, effective, report_changes},
+    config::{Config, ShutdownPolicy, effective, report_changes},
+    effective::with_groups,
     grpc::{self, Messaging, Parts, Served},
     readiness::Readiness,
     receipts::{DrainPolicy, Policy, Receipts},
@@ -72,7 +73,9 @@ pub struct App {
     serve_metrics: ServeMetrics,
     tls: Tls,
     readiness: Readiness,
-    /// Ends long polls, telemetry streams and the acceptance of connections.
+    /// From then on clients get nothing new.
+    draining: CancellationToken,
+    /// Ends long polls, telemetry streams and the acceptance of connections. From then on brokers hear nothing of clients.
     calls_stop: CancellationToken,
     /// Ends everything else, when the calls are finished.
     rest_stop: CancellationToken,
@@ -90,7 +93,7 @@ impl App {
         listeners: Listeners,
     ) -> Result<Self, BuildError> {
         let started_with = config.get();
-        let (calls_stop, rest_stop) = (CancellationToken::new(), CancellationToken::new());
+        let [draining, calls_stop, rest_stop] = std::array::from_fn(|_| CancellationToken::new());
         let tls = tls(&started_with)?;
         let backend_metrics = BackendMetrics::default();
         let messages = MessageService::new(transport, Arc::clone(&config), Arc::clone(&clock), backend_metrics.clone());
@@ -105,6 +108,7 @@ impl App {
             config: Arc::clone(&config),
             clock,
             metrics: grpc_metrics.clone(),
+            draining: draining.clone(),
             stop: calls_stop.clone(),
         });
         let served = grpc::router(messaging, &started_with).await?;
@@ -131,6 +135,7 @@ impl App {
             serve_metrics,
             tls,
             readiness: Readiness::default(),
+            draining,
             calls_stop,
             rest_stop,
         })
@@ -152,13 +157,14 @@ impl App {
     #[must_use]
     pub fn admin(&self) -> Admin {
         let (started_with, config) = (Arc::clone(&self.started_with), Arc::clone(&self.config));
-        admin(Arc::clone(&self.registry), self.readiness.clone(), started_with, config)
+        admin(Arc::clone(&self.registry), self.readiness.clone(), started_with, config, self.messages.clone())
     }
 
-    /// Serves until `stop`, then drains: accepts nothing new, answers long polls, finishes calls, settles what clients
-    /// hold, within `grpcShutdownTimeSeconds`.
+    /// Serves until `stop`, then drains within `grpcShutdownTimeSeconds`: gives nothing out any more but takes acks until clients
+    /// hold nothing, finishes calls, and does as `shutdownPolicy` says with what clients hold all the same.
     pub async fn run(self, stop: CancellationToken) -> Ended {
-        let Self { config, started_with, listeners, receipts, served, readiness, calls_stop, rest_stop, .. } = self;
+        let Self { config, started_with, listeners, receipts, served, readiness, .. } = self;
+        let (calls_stop, rest_stop) = (self.calls_stop, self.rest_stop);
         let cut = CancellationToken::new();
         let connections = incoming(
             listeners.grpc,
@@ -173,10 +179,11 @@ impl App {
         background.spawn(report_changes(Arc::clone(&started_with), Arc::clone(&config), rest_stop.clone()));
         background.spawn(follow_policy(Arc::clone(&config), receipts.clone(), rest_stop.clone()));
         background.spawn(self.tls.watch(millis(started_with.tls_cert_watch_interval_ms), rest_stop.clone()));
-        background.spawn(self.sessions.run(rest_stop.clone()));
-        background.spawn(readiness.clone().find_brokers(self.messages, rest_stop.clone()));
+        // When their streams are cut, clients look gone from here, but are on their way to another sidecar.
+        background.spawn(self.sessions.run(calls_stop.clone()));
+        background.spawn(readiness.clone().find_brokers(self.messages.clone(), rest_stop.clone()));
         if let Some(listener) = listeners.admin {
-            let admin = admin(self.registry, readiness.clone(), started_with, Arc::clone(&config));
+            let admin = admin(self.registry, readiness.clone(), started_with, Arc::clone(&config), self.messages);
             background.spawn(admin.serve(listener, rest_stop.clone()));
         }
         tracing::info!(address = %self.grpc_address, "serving clients");
@@ -185,8 +192,11 @@ impl App {
         stop.cancelled().await;
         tracing::info!("draining");
         readiness.draining();
+        self.draining.cancel();
+        let grace = Duration::from_secs(config.get().grpc_shutdown_time_seconds.unsigned_abs());
+        let deadline = Instant::now() + grace;
+        receipts.clients_done(grace * 3 / 4).await;
         calls_stop.cancel();
-        let deadline = Instant::now() + Duration::from_secs(config.get().grpc_shutdown_time_seconds.unsigned_abs());
         let finished = timeout_at(deadline, &mut server).await.is_ok();
         if !finished {
             cut.cancel();
@@ -194,9 +204,9 @@ impl App {
             let _ = timeout(CUT_TIME, server).await;
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        let policy = match config.get().release_messages_on_shutdown {
-            true => DrainPolicy::Release,
-            false => DrainPolicy::LeaveToLease,
+        let policy = match config.get().shutdown_policy {
+            ShutdownPolicy::Release => DrainPolicy::Release,
+            ShutdownPolicy::Leave => DrainPolicy::LeaveToLease,
         };
         let report = receipts.drain(policy, left).await;
         tracing::info!(calls_finished = finished, ?report, "drained");
@@ -270,8 +280,10 @@ fn admin(
     readiness: Readiness,
     started_with: Arc<Config>,
     live: Arc<Live<Config>>,
+    messages: MessageService,
 ) -> Admin {
-    Admin::new(registry, move || readiness.check(), move || effective(&started_with, &live))
+    let config = move || with_groups(effective(&started_with, &live), &live.get(), &messages);
+    Admin::new(registry, move || readiness.check(), config)
 }
 
 fn millis(value: i64) -> Duration {

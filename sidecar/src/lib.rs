@@ -6,6 +6,7 @@ mod app;
 pub mod backend;
 pub mod batching;
 pub mod config;
+mod effective;
 pub mod grpc;
 pub mod limits;
 mod readiness;

@@ -31,6 +31,8 @@ pub const NAMESAKES: usize = 1_024;
 
 /// Most clients known at a time.
 pub const CLIENTS: usize = 20_000;
+/// Consumer groups that `/config` shows.
+pub const GROUPS_SHOWN: usize = 1_000;
 /// Largest settings of a client; they are kept as long as the client is known.
 pub const SETTINGS_BYTES: usize = 128 * 1024;
 /// Commands that may wait for one client's telemetry stream.
@@ -51,6 +53,8 @@ pub const DEPARTURE_SCAN_MS: u64 = 1_000;
 pub const VOUCH_PERIOD_MIN: Duration = Duration::from_secs(1);
 /// See [`VOUCH_PERIOD_MIN`].
 pub const VOUCH_PERIOD_MAX: Duration = Duration::from_secs(10);
+/// How long it is looked for brokers that are not known yet before those that are known are told.
+pub const VOUCH_LOOKUP: Duration = Duration::from_millis(500);
 /// How long a broker may take to answer that.
 pub const VOUCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Clients that one such request names; brokers take 10,000.

@@ -40,6 +40,25 @@ fn topics_and_groups(catalog: &Catalog) -> (Vec<TopicInfo>, Vec<GroupInfo>) {
 }
 
 #[test]
+fn a_group_has_only_attributes_that_can_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, catalog) = open(dir.path());
+    let with = |key: &str, value: &str| {
+        let mut workers = group("workers");
+        workers.attributes.insert(key.into(), value.into());
+        change(&store, &catalog, |w, b| w.put_group(workers, 7, b).map(|info| info.config.attributes.clone()))
+    };
+    for (key, value) in [("waybill.renew", "no"), ("waybill.invisible.time", "1"), ("waybill.renw", "true")] {
+        let refused = with(key, value).unwrap_err();
+        assert!(matches!(&refused, BrokerError::InvalidParameter(why) if why.contains(key)), "{refused}");
+    }
+    assert!(catalog.group("workers").is_none());
+    for (key, value) in [("waybill.renew", "false"), ("waybill.batch.max", "7"), ("upstreams.own", "anything")] {
+        assert_eq!(with(key, value).unwrap()[key], value);
+    }
+}
+
+#[test]
 fn what_was_put_is_there_after_a_restart() {
     let dir = tempfile::tempdir().unwrap();
     let before = {

@@ -1,6 +1,6 @@
 //! Which settings a topic or a group can have.
 
-use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
+use waybill_protocol::remoting::{GroupOverrides, SubscriptionGroupConfig, TopicConfig};
 
 use super::{QUEUES_MAX, attributes};
 use crate::error::BrokerError;
@@ -26,6 +26,7 @@ pub(super) fn group(config: &SubscriptionGroupConfig) -> Result<(), BrokerError>
     within("retryMaxTimes", config.retry_max_times, 0, 10_000)?;
     within("consumeTimeoutMinute", config.consume_timeout_minute, 1, 10_080)?;
     within("retryQueueNums", config.retry_queue_nums, 0, QUEUES_MAX)?;
+    GroupOverrides::read(&config.attributes).map_err(|error| BrokerError::InvalidParameter(error.to_string()))?;
     let policy = &config.group_retry_policy;
     if let Some(list) = &policy.customized_retry_policy {
         within("customizedRetryPolicy.next, its length,", list.next.len(), 1, DELAYS_MAX)?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::Core;
 use crate::error::BrokerError;
-use crate::lease::{Counts, schema};
+use crate::lease::{Counts, Lease, schema};
 use crate::store::{Admit, Batch, Keyspace, QueueKey};
 
 /// One open lease, as `waybill lease list` shows it.
@@ -35,27 +35,69 @@ pub struct LeaseView {
     pub changes: u32,
 }
 
+/// Which leases are looked for. What is not said does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct LeaseQuery {
+    /// Of this consumer group.
+    pub group: Option<String>,
+    /// On this topic.
+    pub topic: Option<String>,
+    /// Held by this client.
+    pub client: Option<String>,
+    /// Of this queue.
+    pub queue: Option<u32>,
+    /// Of the message at this offset.
+    pub offset: Option<u64>,
+    /// Those behind this one: group, topic, queue, offset. Groups and topics are in the order of their names.
+    pub after: Option<(String, String, u32, u64)>,
+}
+
+impl LeaseQuery {
+    fn wants(&self, group: &str, topic: &str, queue: u32, offset: u64) -> bool {
+        let is_behind = |after: &(String, String, u32, u64)| {
+            (group, topic, queue, offset) > (after.0.as_str(), after.1.as_str(), after.2, after.3)
+        };
+        self.queue.is_none_or(|wanted| wanted == queue)
+            && self.offset.is_none_or(|wanted| wanted == offset)
+            && self.after.as_ref().is_none_or(is_behind)
+    }
+}
+
 impl Core {
-    /// Leases of a group, on one topic or on all, at most `max`.
+    /// Open leases in the order of [`LeaseQuery::after`], at most `max`. A look at each lease of the groups and topics asked for.
     ///
     /// # Errors
     /// [`BrokerError::GroupNotFound`], [`BrokerError::TopicNotFound`].
-    pub fn leases(&self, group: &str, topic: Option<&str>, max: usize) -> Result<Vec<LeaseView>, BrokerError> {
-        let group = self.group(group)?;
-        let topics = match topic {
+    pub fn leases(&self, query: &LeaseQuery, max: usize) -> Result<Vec<LeaseView>, BrokerError> {
+        let groups = match &query.group {
+            Some(name) => vec![self.group(name)?],
+            None => self.catalog.groups(),
+        };
+        let topics = match &query.topic {
             Some(name) => vec![self.topic(name)?],
             None => self.catalog.topics(),
         };
+        let holder = match &query.client {
+            Some(client) => match self.holders.numbers(&[client.as_str().into()]).into_iter().next() {
+                Some(number) => Some(number),
+                None => return Ok(Vec::new()),
+            },
+            None => None,
+        };
         let mut views = Vec::new();
-        for topic in topics {
+        for (group, topic) in groups.iter().flat_map(|group| topics.iter().map(move |topic| (group, topic))) {
             let Some(consumer) = self.existing_ledger(group.id, topic.id) else { continue };
             let Some(ledger) = consumer.open_ledger() else { continue };
-            for (queue, offset, lease) in
-                ledger.iter().filter(|(_, _, lease)| !lease.is_deferred()).take(max - views.len())
-            {
+            let (group, topic) = (&group.config, &topic.config);
+            let wanted = |(queue, offset, lease): &(u32, u64, &Lease)| {
+                !lease.is_deferred()
+                    && holder.is_none_or(|holder| holder == lease.holder)
+                    && query.wants(&group.group_name, &topic.topic_name, *queue, *offset)
+            };
+            for (queue, offset, lease) in ledger.iter().filter(wanted).take(max - views.len()) {
                 views.push(LeaseView {
-                    group: group.config.group_name.clone(),
-                    topic: topic.config.topic_name.clone(),
+                    group: group.group_name.clone(),
+                    topic: topic.topic_name.clone(),
                     queue_id: queue,
                     offset,
                     holder: self.holders.name(lease.holder).map(|name| name.to_string()).unwrap_or_default(),

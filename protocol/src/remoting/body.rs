@@ -6,6 +6,7 @@ mod bits;
 mod bodies;
 mod client;
 mod group;
+pub mod overrides;
 mod route;
 mod topic;
 
@@ -19,6 +20,7 @@ pub use batch::*;
 pub use bits::{BitSet, BitSetError};
 pub use client::*;
 pub use group::*;
+pub use overrides::{GroupOverrides, OverrideError};
 pub use route::*;
 pub use topic::*;
 

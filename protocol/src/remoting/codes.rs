@@ -209,7 +209,8 @@ pub mod request {
 /// What only Waybill's brokers are asked; other servers answer REQUEST_CODE_NOT_SUPPORTED. Upstream's codes end far below.
 pub mod own {
     codes! {
-        /// Who holds what. Header: consumerGroup, topic (optional). Answer: JSON `{"leases":[…],"truncated":bool}`.
+        /// Who holds what. Header, all optional: consumerGroup, topic, clientId, queueId, offset; afterGroup, afterTopic,
+        /// afterQueueId, afterOffset of the last one of the answer before. Answer: JSON `{"leases":[…],"truncated":bool,…}`.
         LIST_LEASES = 200901,
         /// A sidecar tells which of its clients are alive. Bodies: `VouchBody`, `VouchAnswer`.
         VOUCH_FOR_CLIENTS = 200902,

@@ -142,6 +142,7 @@ impl MessageService {
         let timeout = i64::try_from(self.request_timeout().as_millis()).unwrap_or(i64::MAX);
         let start_by = self.inner.gathered.now().saturating_add(timeout);
         let mut runs: Vec<Run<Handed>> = Vec::new();
+        let mut most_of_group = usize::MAX;
         for (place, (mut lease, wish, caller)) in wishes.into_iter().enumerate() {
             self.inner.superseded.renew(&mut lease);
             let refused = self.refuse_hopeless(&lease);
@@ -151,16 +152,24 @@ impl MessageService {
                 entry.tell(Err(error));
                 continue;
             }
-            let item = |entry: Handed| Item { bytes: entry.bytes(), most: entry.most(), start_by, value: entry };
+            let item = |entry: Handed, most_of_group| Item {
+                bytes: entry.bytes(),
+                most: entry.most().min(most_of_group),
+                start_by,
+                value: entry,
+            };
             match runs.last_mut() {
                 Some(run) if run.items.last().is_some_and(|last| last.value.is_with(&entry)) => {
-                    run.items.push(item(entry));
+                    run.items.push(item(entry, most_of_group));
                 }
-                _ => runs.push(Run {
-                    broker: entry.lease.handle.broker_name.as_str().into(),
-                    target: entry.target(),
-                    items: vec![item(entry)],
-                }),
+                _ => {
+                    most_of_group = self.batch_max_of_group(&entry.lease.group);
+                    runs.push(Run {
+                        broker: entry.lease.handle.broker_name.as_str().into(),
+                        target: entry.target(),
+                        items: vec![item(entry, most_of_group)],
+                    });
+                }
             }
         }
         if !runs.is_empty() {

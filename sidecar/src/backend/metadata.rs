@@ -3,8 +3,8 @@
 use std::{sync::Arc, time::Duration};
 
 use waybill_protocol::remoting::{
-    Command, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, JsonBody, SubscriptionGroupConfig,
-    TopicConfig,
+    Command, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, GroupOverrides, JsonBody,
+    SubscriptionGroupConfig, TopicConfig,
     codes::{request, response},
 };
 
@@ -57,6 +57,20 @@ impl MessageService {
             async move { service.look_up_group(&group, topic.as_deref()).await }
         };
         self.inner.groups.get(group, ages, load).await
+    }
+
+    /// The most leases of a group that one request may be about, if the group says so, as far as this sidecar knows.
+    pub(super) fn batch_max_of_group(&self, group: &str) -> usize {
+        let known = self.inner.groups.peek(group);
+        let overrides = known.map(|config| GroupOverrides::understood(&config.attributes)).unwrap_or_default();
+        overrides.batch_max.unwrap_or(usize::MAX)
+    }
+
+    /// The consumer groups whose settings are known here, by name.
+    pub(crate) fn known_groups(&self) -> Vec<(String, Arc<SubscriptionGroupConfig>)> {
+        let mut groups = self.inner.groups.known();
+        groups.sort_by(|(a, _), (b, _)| a.cmp(b));
+        groups
     }
 
     /// Whether any name server or broker of `namesrvAddr` answers.

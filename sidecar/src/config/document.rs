@@ -15,6 +15,8 @@ pub fn document() -> String {
          proxy has keep their names.\n\n\
          The file is read again when it changes. *At once*: the new value counts for whatever begins afterwards. *At start*: the old value stays until \
          the process is started again; a log line and `/config` say so. A file with a mistake changes nothing; the mistake is logged with line and key.\n\n\
+         A consumer group may have its own values of `enableGrpcChannelReceiptHandleRenew`, `defaultInvisibleTimeMills` and \
+         `batchChangeInvisibleTimeMaxNum`; which value counts then is told in [operations.md](operations.md#leases).\n\n\
          | key | default | allowed | unit | a change counts | what it is for |\n\
          |---|---|---|---|---|---|\n",
     );

@@ -2,6 +2,8 @@
 
 use std::{fmt, net::IpAddr};
 
+use serde::{Deserialize, Serialize};
+
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
@@ -50,6 +52,8 @@ pub enum Allowed {
     Number(i64, i64),
     /// Text that passes the check; the words say what passes.
     Text(fn(&str) -> bool, &'static str),
+    /// One of these words.
+    OneOf(&'static [&'static str]),
 }
 
 impl Allowed {
@@ -60,6 +64,7 @@ impl Allowed {
             (Self::Bool, Value::Bool(_)) => true,
             (Self::Number(min, max), Value::Number(number)) => min <= number && number <= max,
             (Self::Text(check, _), Value::Text(text)) => check(text),
+            (Self::OneOf(words), Value::Text(text)) => words.contains(&text.as_str()),
             _ => false,
         }
     }
@@ -71,7 +76,33 @@ impl fmt::Display for Allowed {
             Self::Bool => f.write_str("true or false"),
             Self::Number(min, max) => write!(f, "{min} to {max}"),
             Self::Text(_, words) => f.write_str(words),
+            Self::OneOf(words) => f.write_str(&words.join(" or ")),
         }
+    }
+}
+
+/// What becomes of the messages that clients still hold when the sidecar stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShutdownPolicy {
+    /// They stay with their clients until their leases end.
+    Leave,
+    /// They go back to the brokers.
+    Release,
+}
+
+impl ShutdownPolicy {
+    /// As the file has them.
+    pub(super) const WORDS: [&str; 2] = ["leave", "release"];
+}
+
+impl From<ShutdownPolicy> for Value {
+    fn from(policy: ShutdownPolicy) -> Self {
+        let [leave, release] = ShutdownPolicy::WORDS;
+        Self::Text(match policy {
+            ShutdownPolicy::Leave => leave.to_owned(),
+            ShutdownPolicy::Release => release.to_owned(),
+        })
     }
 }
 

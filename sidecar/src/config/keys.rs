@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::key::{Allowed, Effect, Key, Value, address_list, any_text};
+use super::key::{Allowed, Effect, Key, ShutdownPolicy, Value, address_list, any_text};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -98,11 +98,13 @@ keys! {
     grpc_max_inbound_message_size: i64 = "grpcMaxInboundMessageSize", 130 * MIB, Allowed::Number(KIB, 1_024 * MIB), "bytes", Restart;
     /// A connection that is silent for so long is pinged, and closed if there is no answer within 20 s.
     grpc_client_idle_time_ms: i64 = "grpcClientIdleTimeMills", 120 * SECOND, Allowed::Number(5 * SECOND, DAY), "ms", Restart;
-    /// How long calls in progress may take to finish after SIGTERM.
+    /// How long stopping may take after SIGTERM. For three quarters of it clients may still acknowledge what they hold;
+    /// nothing new is given out. Then calls in progress are finished.
     grpc_shutdown_time_seconds: i64 = "grpcShutdownTimeSeconds", 10, Allowed::Number(0, 3_600), "s", Dynamic;
-    /// Return the messages that clients hold when the sidecar stops, for clients that stop together with it. Otherwise they
-    /// stay with the clients until their invisible duration ends, to be acknowledged through another sidecar.
-    release_messages_on_shutdown: bool = "releaseMessagesOnShutdown", false, Allowed::Bool, "", Dynamic;
+    /// What becomes of the messages that clients still hold then. `leave`: they stay with the clients until their invisible
+    /// duration ends, to be acknowledged through another sidecar. `release`: they are given to others at once, for clients
+    /// that stop together with the sidecar.
+    shutdown_policy: ShutdownPolicy = "shutdownPolicy", ShutdownPolicy::Leave, Allowed::OneOf(&ShutdownPolicy::WORDS), "", Dynamic;
     /// Answer routes with the port the client used instead of `grpcServerPort`.
     use_endpoint_port_from_request: bool = "useEndpointPortFromRequest", false, Allowed::Bool, "", Dynamic;
     /// How long a client may take to answer a command that was sent to it over its telemetry stream.

@@ -9,7 +9,7 @@ use waybill_ops::config::{Invalid, Validate};
 
 pub use self::{
     document::document,
-    key::{Allowed, Effect, Key, Value},
+    key::{Allowed, Effect, Key, ShutdownPolicy, Value},
     keys::Config,
     reload::{effective, report_changes},
 };

@@ -55,7 +55,9 @@ pub struct Parts {
     pub clock: Arc<dyn Clock>,
     /// What is counted.
     pub metrics: Metrics,
-    /// Ends telemetry streams and long polls; answers to other calls are finished.
+    /// From then on nothing is given out; everything else is still answered.
+    pub draining: CancellationToken,
+    /// Ends telemetry streams and receives that wait; answers to other calls are finished.
     pub stop: CancellationToken,
 }
 
@@ -67,14 +69,15 @@ struct Room {
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
+    draining: CancellationToken,
     stop: CancellationToken,
     gates: Gates,
 }
 
 impl Room {
     fn new(parts: Parts) -> Self {
-        let Parts { messages, receipts, sessions, config, clock, metrics, stop } = parts;
-        Self { messages, receipts, sessions, config, clock, metrics, stop, gates: Gates::default() }
+        let Parts { messages, receipts, sessions, config, clock, metrics, draining, stop } = parts;
+        Self { messages, receipts, sessions, config, clock, metrics, draining, stop, gates: Gates::default() }
     }
 
     /// How long a broker may take to answer what it does not wait for.

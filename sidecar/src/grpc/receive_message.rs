@@ -8,9 +8,13 @@
 mod delivery;
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use waybill_protocol::{grpc::v2::ReceiveMessageRequest, message::properties, remoting::SubscriptionGroupConfig};
+use waybill_protocol::{
+    grpc::v2::ReceiveMessageRequest,
+    message::properties,
+    remoting::{GroupOverrides, SubscriptionGroupConfig},
+};
 
 pub(super) use self::delivery::ReceiveStream;
 use self::delivery::{Delivery, Outcome};
@@ -74,13 +78,13 @@ async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest
     let (mode, invisible_ms) = match lease {
         Lease::Asked(ms) => (None, ms),
         Lease::Promised => {
-            let (mode, ms) = receipts::promise(ChannelKind::Grpc, &facts.promise_settings(&config));
+            let (mode, ms) = receipts::promise(
+                ChannelKind::Grpc,
+                &PromiseSettings::of(&config, &facts.overrides, facts.consume_timeout_minutes),
+            );
             (Some(mode), ms)
         }
-        Lease::OfGroup => {
-            let ms = facts.consume_timeout_minutes.saturating_mul(60_000);
-            (None, ms.clamp(config.min_invisible_time_ms_for_recv, config.max_invisible_time_ms))
-        }
+        Lease::OfGroup => (None, receipts::lease_of_group(&config, facts.consume_timeout_minutes)),
     };
     let batch_max = i32::try_from(config.grpc_client_consumer_long_polling_batch_size).unwrap_or(1).max(1);
     let pop = PopRequest {
@@ -121,6 +125,7 @@ struct GroupFacts {
     fifo: bool,
     max_attempts: i32,
     consume_timeout_minutes: i64,
+    overrides: GroupOverrides,
 }
 
 impl GroupFacts {
@@ -142,16 +147,7 @@ impl GroupFacts {
             fifo: config.consume_message_orderly,
             max_attempts: max_attempts(config),
             consume_timeout_minutes: config.consume_timeout_minute.into(),
-        }
-    }
-
-    fn promise_settings(&self, config: &Config) -> PromiseSettings {
-        PromiseSettings {
-            grpc_renew: config.enable_grpc_channel_receipt_handle_renew,
-            group_renew: None,
-            default_invisible_ms: config.default_invisible_time_ms,
-            consume_timeout_minutes: self.consume_timeout_minutes,
-            max_invisible_ms: config.max_invisible_time_ms,
+            overrides: GroupOverrides::understood(&config.attributes),
         }
     }
 }
@@ -160,10 +156,16 @@ impl GroupFacts {
 async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
     let Receive { pop, mode, max_attempts, permit: _permit } = receive;
     let _waits = room.metrics.waits();
+    let began = tokio::time::Instant::now();
     let result = tokio::select! {
+        biased;
+        () = room.draining.cancelled() => {
+            // Nothing is given out any more. A client that heard so at once would ask again at once.
+            let poll = Duration::from_millis(u64::try_from(pop.poll_ms).unwrap_or_default());
+            let _stopped = tokio::time::timeout_at(began + poll, room.stop.cancelled()).await;
+            return Outcome::refused(&Problem::NoNewMessage);
+        }
         result = room.messages.pop(pop.clone()) => result,
-        // The process stops: the client goes elsewhere at once.
-        () = room.stop.cancelled() => return Outcome::refused(&Problem::NoNewMessage),
     };
     let (outcome, rejected) = Sorter { room: &room, pop: &pop, mode, max_attempts }.sort(result);
     if !rejected.is_empty() {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use prometheus_client::registry::Registry;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use waybill_protocol::handle::ReceiptHandle;
 
@@ -103,11 +103,16 @@ impl Receipts {
         self.shared.with(|core, now| core.client_back(now, client));
     }
 
+    /// Waits until clients hold nothing any more, at most `limit`. Meanwhile all goes on as before.
+    pub async fn clients_done(&self, limit: Duration) {
+        self.wait_until(limit, |stats| stats.held == stats.let_go).await;
+    }
+
     /// Stops renewing; answers when all is returned (or nothing is under way any more and everything is left to its
     /// lease), at the latest after
     /// `limit`. Acks and changes are taken as before, also afterwards.
     pub async fn drain(&self, policy: DrainPolicy, limit: Duration) -> DrainReport {
-        let until = tokio::time::Instant::now() + limit;
+        let until = Instant::now() + limit;
         let before = self.shared.with(|core, _| {
             core.drain(policy);
             core.counters().dropped(Dropped::Returned)
@@ -117,13 +122,7 @@ impl Receipts {
             next = self.shared.with(|core, now| core.release(now, from, RELEASE_AT_ONCE));
             tokio::task::yield_now().await;
         }
-        loop {
-            let mut progress = std::pin::pin!(self.shared.progress.notified());
-            progress.as_mut().enable();
-            if is_drained(policy, &self.stats()) || timeout_at(until, progress).await.is_err() {
-                break;
-            }
-        }
+        self.wait_until(until.saturating_duration_since(Instant::now()), |stats| is_drained(policy, stats)).await;
         self.shared.read(|core, _| DrainReport {
             returned: core.counters().dropped(Dropped::Returned).saturating_sub(before),
             left: core.stats().held,
@@ -134,6 +133,18 @@ impl Receipts {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.shared.read(|core, _| core.stats())
+    }
+
+    /// At most `limit`.
+    async fn wait_until(&self, limit: Duration, so: impl Fn(&Stats) -> bool) {
+        let until = Instant::now() + limit;
+        loop {
+            let mut progress = std::pin::pin!(self.shared.progress.notified());
+            progress.as_mut().enable();
+            if so(&self.stats()) || timeout_at(until, progress).await.is_err() {
+                return;
+            }
+        }
     }
 
     async fn resolve(&self, holder: Holder<'_>, client_handle: ReceiptHandle, intent: Intent) -> Ticket {

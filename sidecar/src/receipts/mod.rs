@@ -14,7 +14,7 @@ mod types;
 pub use self::{
     changer::{Change, ChangeError, Changer},
     facade::Receipts,
-    policy::{MAX_HANDLES, MAX_REQUESTS_PER_BROKER, Policy, PromiseSettings, promise},
+    policy::{MAX_HANDLES, MAX_REQUESTS_PER_BROKER, Policy, PromiseSettings, lease_of_group, promise},
     ticket::{AckTicket, ChangeTicket},
     types::*,
 };

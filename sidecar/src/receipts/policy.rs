@@ -1,6 +1,9 @@
 //! The settings of the receipt manager, and what a client is promised at a pop.
 
+use waybill_protocol::remoting::GroupOverrides;
+
 use super::types::{ChannelKind, Mode};
+use crate::config::Config;
 
 /// Settings; all may change at run time. Durations in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +71,28 @@ pub struct PromiseSettings {
     pub consume_timeout_minutes: i64,
     /// `maxInvisibleTimeMills`: the longest lease that may be asked for.
     pub max_invisible_ms: i64,
+}
+
+impl PromiseSettings {
+    /// What the sidecar's configuration and the group's own values come to. `consume_timeout_minutes` is the group's.
+    #[must_use]
+    pub fn of(config: &Config, group: &GroupOverrides, consume_timeout_minutes: i64) -> Self {
+        Self {
+            grpc_renew: config.enable_grpc_channel_receipt_handle_renew,
+            group_renew: group.renew,
+            default_invisible_ms: group.invisible_ms.unwrap_or(config.default_invisible_time_ms),
+            consume_timeout_minutes,
+            max_invisible_ms: config.max_invisible_time_ms,
+        }
+    }
+}
+
+/// The invisible duration for a client that leaves it to the group, of messages that this sidecar does not keep.
+#[must_use]
+pub fn lease_of_group(config: &Config, consume_timeout_minutes: i64) -> i64 {
+    let longest = config.max_invisible_time_ms.max(1);
+    let shortest = config.min_invisible_time_ms_for_recv.clamp(1, longest);
+    consume_timeout_minutes.saturating_mul(MINUTE).clamp(shortest, longest)
 }
 
 /// What to ask the broker for when a client wants auto-renewal, and how the lease is kept afterwards.

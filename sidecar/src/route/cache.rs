@@ -118,6 +118,14 @@ impl<V: Send + Sync + 'static> Cache<V> {
         self.slots.lock().by_key.get(key)?.known.as_ref()?.found.as_ref().ok().cloned()
     }
 
+    /// All values that were found, however old, in no order.
+    pub(crate) fn known(&self) -> Vec<(String, Arc<V>)> {
+        let slots = self.slots.lock();
+        let found =
+            |(key, slot): (&String, &Slot<V>)| Some((key.clone(), slot.known.as_ref()?.found.as_ref().ok().cloned()?));
+        slots.by_key.iter().filter_map(found).collect()
+    }
+
     /// The look-up goes on if those who wait for it go away.
     fn start<F>(&self, key: &str, ages: Ages, load: F) -> SharedFuture<BoxFuture<'static, Found<V>>>
     where

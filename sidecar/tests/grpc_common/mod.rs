@@ -72,6 +72,7 @@ impl World {
             config: config.clone(),
             clock: clock.clone(),
             metrics: metrics.clone(),
+            draining: stop.clone(),
             stop: stop.clone(),
         };
         let served = router(Messaging::new(parts), &config.get()).await.expect("services");

@@ -3,10 +3,11 @@
 use serde::Serialize;
 use waybill_protocol::remoting::codes::request;
 use waybill_protocol::remoting::{
-    Command as Remoting, DeleteSubscriptionGroupRequestHeader, GroupRetryPolicyType, SubscriptionGroupConfig,
-    SubscriptionGroupTable,
+    Command as Remoting, DeleteSubscriptionGroupRequestHeader, GroupOverrides, GroupRetryPolicyType,
+    SubscriptionGroupConfig, SubscriptionGroupTable,
 };
 
+use super::overrides::{self, LeaseArgs, Overrides};
 use super::{Address, Broker};
 use crate::exit::Failure;
 use crate::output::{self, Format};
@@ -31,7 +32,9 @@ pub(crate) enum Command {
 Examples:
   waybill group create billing
   waybill group create billing --retry-max-times 3 --consume-timeout-minutes 30
-  waybill group create billing --orderly --update")]
+  waybill group create billing --orderly --update
+  waybill group create reports --renew off --consume-timeout-minutes 60
+  waybill group create reports --renew default --invisible-duration 30s --update")]
     Create(CreateArgs),
     /// List the consumer groups
     #[command(after_help = "Example:\n  waybill group list --output json")]
@@ -75,6 +78,8 @@ pub(crate) struct CreateArgs {
     /// Whether the messages of a message group are delivered in order; false for a new group
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true")]
     orderly: Option<bool>,
+    #[command(flatten)]
+    leases: LeaseArgs,
     /// Change the group if it exists with other settings
     #[arg(long)]
     update: bool,
@@ -90,6 +95,8 @@ struct Group {
     retry_max_times: i32,
     consume_timeout_minutes: i32,
     retry_policy: &'static str,
+    /// What the group decides itself about its leases.
+    overrides: Overrides,
 }
 
 impl Command {
@@ -112,6 +119,7 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
     wanted.retry_max_times = args.retry_max_times.unwrap_or(wanted.retry_max_times);
     wanted.consume_timeout_minute = args.consume_timeout_minutes.unwrap_or(wanted.consume_timeout_minute);
     wanted.consume_message_orderly = args.orderly.unwrap_or(wanted.consume_message_orderly);
+    args.leases.apply(&mut wanted.attributes);
     let group = Group::from(wanted.clone());
     let done = match &existing {
         Some(existing) if *existing == wanted => "exists already",
@@ -122,8 +130,9 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
                 .hint("--update changes it"));
         }
         other => {
-            // Attributes travel as changes ("+key"); those that are there are kept without being named.
-            let change = SubscriptionGroupConfig { attributes: Default::default(), ..wanted };
+            let before = other.as_ref().map(|other| other.attributes.clone()).unwrap_or_default();
+            let attributes = overrides::changes(&before, &wanted.attributes);
+            let change = SubscriptionGroupConfig { attributes, ..wanted };
             broker.demand(Remoting::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_json(&change)).await?;
             if other.is_some() { "updated" } else { "created" }
         }
@@ -162,7 +171,12 @@ async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
             }
             _default => "the broker's".to_owned(),
         };
-        format!("group {}: {}\nwaits before a retry: {waits}\n", group.name, group.settings())
+        format!(
+            "group {}: {}\nwaits before a retry: {waits}\n{}",
+            group.name,
+            group.settings(),
+            group.overrides.in_lines()
+        )
     })
 }
 
@@ -212,6 +226,7 @@ impl From<SubscriptionGroupConfig> for Group {
             orderly: config.consume_message_orderly,
             retry_max_times: config.retry_max_times,
             consume_timeout_minutes: config.consume_timeout_minute,
+            overrides: Overrides::from(GroupOverrides::understood(&config.attributes)),
             retry_policy: match config.group_retry_policy.kind {
                 GroupRetryPolicyType::Customized => "customized",
                 GroupRetryPolicyType::Exponential => "exponential",
@@ -229,10 +244,11 @@ impl Group {
     fn settings(&self) -> String {
         let enabled = if self.consume_enabled { "" } else { ", consumption switched off" };
         format!(
-            "order {}, {} retries, {} minutes to consume{enabled}",
+            "order {}, {} retries, {} minutes to consume{enabled}{}",
             self.order(),
             self.retry_max_times,
-            self.consume_timeout_minutes
+            self.consume_timeout_minutes,
+            self.overrides.in_short()
         )
     }
 }

@@ -2,6 +2,7 @@
 
 pub(crate) mod group;
 pub(crate) mod lease;
+mod overrides;
 pub(crate) mod topic;
 
 use std::sync::Arc;

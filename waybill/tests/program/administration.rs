@@ -49,6 +49,23 @@ fn a_group_is_made_changed_shown_and_deleted() {
     assert_eq!(json(&["group", "create", "billing", "--orderly", "--update"])["result"], "updated");
     let shown = json(&["group", "describe", "billing"]);
     assert_eq!((&shown["consumeMessageOrderly"], &shown["retryMaxTimes"]), (&true.into(), &3.into()));
+
+    let options = ["--renew", "off", "--invisible-duration", "30s", "--batch-max", "10"];
+    let refused = waybill.admin(&[&["group", "create", "billing"], &options[..]].concat());
+    refused.fails(1, &["--update"]);
+    let made = json(&[&["group", "create", "billing", "--update"], &options[..]].concat());
+    let own = serde_json::json!({"renew": false, "invisibleTimeMillis": 30_000, "batchMaxNum": 10});
+    assert_eq!((&made["result"], &made["group"]["overrides"]), (&"updated".into(), &own));
+    json(&["group", "create", "billing", "--renew", "on", "--invisible-duration", "default", "--update"]);
+    let shown = json(&["group", "describe", "billing"]);
+    let own = serde_json::json!({"waybill.renew": "true", "waybill.batch.max": "10"});
+    assert_eq!(shown["attributes"], own, "what was not named stays");
+    let text = waybill.admin(&["group", "describe", "billing"]).ok().out;
+    for line in ["renewal: on", "defaultInvisibleTimeMills", "in one batch at most: 10"] {
+        assert!(text.contains(line), "{line:?} is missing in {text}");
+    }
+    waybill.admin(&["group", "create", "billing", "--renew", "perhaps"]).fails(2, &["on, off or default"]);
+
     waybill.admin(&["group", "delete", "billing"]).ok();
     assert_eq!(json(&["group", "list"]), serde_json::json!([]));
 }

@@ -12,6 +12,7 @@ mod administration;
 mod bench;
 mod failures;
 mod garbage;
+mod leases;
 mod messages;
 mod standalone;
 mod support;

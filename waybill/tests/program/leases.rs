@@ -1,0 +1,90 @@
+//! `waybill lease`.
+
+use serde_json::{Value, json};
+
+use crate::support::{Dir, Standalone, run};
+
+fn receive(waybill: &Standalone, topic: &str, wanted: usize) -> Vec<Value> {
+    let mut received = Vec::new();
+    while received.len() < wanted {
+        let words = ["message", "receive", "--topic", topic, "--group", "billing", "--max", "32", "--output", "json"];
+        received.extend(waybill.client(&words).json().as_array().expect("a list").iter().cloned());
+    }
+    received
+}
+
+fn holding(waybill: &Standalone, topic: &str, count: usize) -> Vec<Value> {
+    for _message in 0..count {
+        waybill.client(&["message", "send", "--topic", topic, "--body", "x"]).ok();
+    }
+    receive(waybill, topic, count)
+}
+
+#[test]
+fn leases_are_listed_extended_and_released() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let json = |words: &[&str]| waybill.admin(&[words, &["--output", "json"]].concat()).json();
+    holding(&waybill, "orders", 2);
+    let invoices = holding(&waybill, "invoices", 1);
+
+    let all = json(&["lease", "list"]);
+    assert_eq!(all["leases"].as_array().map(Vec::len), Some(3), "{all}");
+    let first = all["leases"][0].clone();
+    let holder = first["holder"].as_str().expect("a name");
+    assert!(all["watched"][holder].is_i64(), "it is known when it was last heard: {all}");
+    assert_eq!(json(&["lease", "list", "--topic", "orders"])["leases"].as_array().map(Vec::len), Some(2));
+    assert_eq!(json(&["lease", "list", "--client", "nobody"])["leases"], json!([]));
+    let text = waybill.admin(&["lease", "list"]).ok().out;
+    assert!(text.contains("HOLDER") && text.contains("by sidecar"), "{text}");
+
+    let outcome = |found: u32, changed: u32, dry_run: bool| json!({"found": found, "changed": changed, "ended": 0, "failed": {}, "dryRun": dry_run});
+    let deadlines = || {
+        let listed = json(&["lease", "list"]);
+        let leases = listed["leases"].as_array().expect("a list").clone();
+        leases.iter().map(|lease| lease["deadline"].as_i64().expect("a moment")).collect::<Vec<_>>()
+    };
+    let before = deadlines();
+    assert_eq!(json(&["lease", "extend", "--all", "--by", "1h", "--dry-run"]), outcome(3, 0, true));
+    assert_eq!(deadlines(), before, "only said");
+    assert_eq!(json(&["lease", "extend", "--group", "billing", "--by", "1h"]), outcome(3, 3, false));
+    for (after, before) in deadlines().iter().zip(&before) {
+        // An hour, and what the request took.
+        assert!((3_600_000..3_660_000).contains(&(after - before)), "{before} {after}");
+    }
+    let (queue, offset) = (first["queueId"].to_string(), first["offset"].to_string());
+    let one = ["--group", "billing", "--topic", "invoices", "--queue", &queue, "--offset", &offset];
+    assert_eq!(json(&[&["lease", "release"], &one[..]].concat()), outcome(1, 1, false));
+    let again = receive(&waybill, "invoices", 1).remove(0);
+    assert_eq!((&again["messageId"], &again["deliveryAttempt"]), (&invoices[0]["messageId"], &2.into()));
+    let text = waybill.admin(&["lease", "release", "--topic", "orders"]).ok().out;
+    assert_eq!(text, "2 of 2 leases released\n");
+    assert_eq!(receive(&waybill, "orders", 2).len(), 2);
+}
+
+#[test]
+fn what_fails_is_counted_and_ends_with_1() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    holding(&waybill, "orders", 1);
+    let refused = waybill.admin(&["lease", "extend", "--group", "billing", "--for", "9000h"]);
+    refused.fails(1, &["1 leases were not extended"]);
+    assert_eq!(refused.out, "0 of 1 leases extended\n1 failed: INVALID_PARAMETER\n");
+    waybill.admin(&["lease", "release", "--group", "nobody"]).fails(1, &["nobody", "waybill group list"]);
+}
+
+#[test]
+fn nothing_is_changed_that_was_not_named() {
+    for words in [
+        &["lease", "release"][..],
+        &["lease", "release", "--queue", "1"],
+        &["lease", "release", "--all", "--client", "c"],
+        &["lease", "extend", "--all"],
+        &["lease", "extend", "--all", "--by", "1s", "--for", "1s"],
+        &["lease", "list", "--offset", "1"],
+    ] {
+        run(words).fails(2, &["Usage"]);
+    }
+    let help = run(&["lease", "extend", "--help"]).ok().out;
+    assert!(help.contains("waybill lease extend --group billing --by 10m"), "{help}");
+}

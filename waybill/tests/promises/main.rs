@@ -1,0 +1,9 @@
+//! What the sidecar promises about a lease, kept by a sidecar with a real configuration file and a real broker over TCP: the
+//! renewal switch, groups that override it, and what becomes of leases when the sidecar stops.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, clippy::panic, reason = "tests say what they expect")]
+
+mod client;
+mod rig;
+mod shutdown;
+mod switch;
