@@ -6,6 +6,7 @@ mod support;
 use std::collections::BTreeMap;
 
 use support::{Got, Rig};
+use waybill_ops::clock::Clock;
 use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
 use waybill_protocol::remoting::codes::{own, request, response};
