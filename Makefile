@@ -1,6 +1,6 @@
 # Two commands are enough: `make run` shows it at work, `make test` proves it. Both install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help setup build release run demo test unit conformance lint fmt docs bench
+.PHONY: help setup build release run demo test unit conformance lint fmt docs bench sim
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,9 @@ unit: setup ## The Rust tests only
 
 conformance: setup ## The published clients against Waybill
 	@scripts/test build conformance
+
+sim: ## A thousand runs of broker and sidecar under simulated time, network and disk
+	@scripts/sim
 
 lint: setup ## Format, clippy, licences, docs, and what no tool checks
 	@scripts/lint

@@ -35,10 +35,16 @@ def where(path, number):
     return f"{path.relative_to(ROOT)}:{number}"
 
 
+# Takes the place of a function of the C library, for the simulation only; its crate denies unsafe code everywhere else.
+UNSAFE = ROOT / "sim" / "src" / "entropy.rs"
+
+
 def unsafe_code():
-    """No unsafe block, function, trait or implementation, and every crate forbids them."""
+    """No unsafe block, function, trait or implementation but in one file, and every crate forbids them."""
     found = []
     for path in tracked("*.rs"):
+        if path == UNSAFE:
+            continue
         for number, line in lines(path):
             code = line.split("//")[0]
             if re.search(r"\bunsafe\s*(\{|fn\b|impl\b|trait\b|extern\b)", code):
@@ -49,7 +55,8 @@ def unsafe_code():
         inherits = re.search(r"^\[lints\]\s*\nworkspace = true", text, re.MULTILINE)
         roots = [root for name in ("lib.rs", "main.rs") if (root := manifest.parent / "src" / name).exists()]
         forbids = roots and all("#![forbid(unsafe_code)]" in root.read_text() for root in roots)
-        if not inherits and not forbids:
+        denies = manifest == ROOT / "sim" / "Cargo.toml" and 'unsafe_code = "deny"' in text
+        if not inherits and not forbids and not denies:
             found.append(f"{manifest.relative_to(ROOT)}: the crate does not forbid unsafe code")
     return found
 

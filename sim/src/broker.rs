@@ -59,7 +59,7 @@ impl BrokerNode {
             sim: sim.clone(),
             address: format!("{name}:10911"),
             wall: Arc::default(),
-            disk: Arc::new(SimDisk::new(sim, &name, bug == Some(Bug::AnsweredBeforeDurable))),
+            disk: Arc::new(SimDisk::new(sim, &name, bug)),
             exhibit: Arc::new(Exhibit::new(bug)),
             name,
             dir,
@@ -73,7 +73,11 @@ impl BrokerNode {
         for _ in 0..5 {
             match self.try_start() {
                 Ok(()) => return,
-                Err(error) => self.sim.say(&self.name, format_args!("DOES NOT START {error}")),
+                Err(error) => {
+                    // Where the disk is differs from run to run.
+                    let error = error.to_string().replace(&*self.dir.to_string_lossy(), "<dir>");
+                    self.sim.say(&self.name, format_args!("DOES NOT START {error}"));
+                }
             }
             self.sim.sleep(500).await;
         }
@@ -113,7 +117,7 @@ impl BrokerNode {
         let Some(mut running) = self.running.lock().take() else { return false };
         self.sim.say(&self.name, format_args!("KILLED"));
         running.tasks.shutdown().await;
-        self.sim.audit().broker_killed(&self.name);
+        self.sim.audit().broker_killed(&self.name, running.clock.now_ms());
         true
     }
 
@@ -133,7 +137,9 @@ impl BrokerNode {
         let (sender, answer) = oneshot::channel();
         let (node, broker) = (self.clone(), running.broker.clone());
         running.tasks.spawn(async move {
-            let Some(command) = node.exhibit.clone().handle(&broker, clock.now_ms(), &peer, command).await else { return };
+            let Some(command) = node.exhibit.clone().handle(&broker, clock.now_ms(), &peer, command).await else {
+                return;
+            };
             let said = node.sim.audit().answered(&asked, &command);
             node.sim.say(&node.name, format_args!("{said}"));
             // The sidecar may be gone.

@@ -11,8 +11,10 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use waybill_broker::store::Disk;
 
+use crate::museum::Bug;
 use crate::sim::Sim;
 
 const SECTOR: u64 = 512;
@@ -30,6 +32,8 @@ struct State {
     /// By number of the file, kept open.
     files: BTreeMap<u64, (File, BTreeMap<u64, Sector>)>,
     fail_next_sync: bool,
+    /// Told when a sync begins, which then never ends.
+    stop_at_sync: Option<Arc<Notify>>,
 }
 
 /// The disk of one broker.
@@ -37,8 +41,7 @@ pub struct SimDisk {
     sim: Arc<Sim>,
     name: String,
     state: Mutex<State>,
-    /// Syncs are answered and not done.
-    lies: bool,
+    bug: Option<Bug>,
 }
 
 impl std::fmt::Debug for SimDisk {
@@ -48,10 +51,10 @@ impl std::fmt::Debug for SimDisk {
 }
 
 impl SimDisk {
-    /// An honest disk, or one that answers syncs without doing them.
+    /// A disk that does what it says, unless the bug is one of syncs.
     #[must_use]
-    pub fn new(sim: &Arc<Sim>, name: &str, lies: bool) -> Self {
-        Self { sim: sim.clone(), name: name.to_owned(), state: Mutex::default(), lies }
+    pub fn new(sim: &Arc<Sim>, name: &str, bug: Option<Bug>) -> Self {
+        Self { sim: sim.clone(), name: name.to_owned(), state: Mutex::default(), bug }
     }
 
     /// The next sync fails.
@@ -59,9 +62,17 @@ impl SimDisk {
         self.state.lock().fail_next_sync = true;
     }
 
+    /// Waits until something is written and about to be synced. That sync fails; the machine is to be stopped there.
+    pub async fn written_not_synced(&self) {
+        let written = Arc::new(Notify::new());
+        self.state.lock().stop_at_sync = Some(written.clone());
+        written.notified().await;
+    }
+
     /// No sync fails any more.
     pub fn heal(&self) {
-        self.state.lock().fail_next_sync = false;
+        let mut state = self.state.lock();
+        (state.fail_next_sync, state.stop_at_sync) = (false, None);
     }
 
     /// The power goes: what is not durable is there, sector by sector, or not.
@@ -113,6 +124,10 @@ impl Disk for SimDisk {
 
     fn sync(&self, file: &File) -> io::Result<()> {
         let mut state = self.state.lock();
+        if let Some(stop) = state.stop_at_sync.take() {
+            stop.notify_one();
+            return Err(io::Error::other("stopped"));
+        }
         let fails = std::mem::take(&mut state.fail_next_sync);
         let Some((_, sectors)) = state.files.get_mut(&file.metadata()?.ino()) else { return Ok(()) };
         if fails {
@@ -127,9 +142,12 @@ impl Disk for SimDisk {
             }
             drop(state);
             self.sim.say(&self.name, format_args!("SYNC FAILED"));
+            if self.bug == Some(Bug::FailedSyncIgnored) {
+                return Ok(());
+            }
             return Err(io::Error::other("simulated"));
         }
-        if !self.lies {
+        if self.bug != Some(Bug::AnsweredBeforeDurable) {
             sectors.retain(|_, sector| !sector.dirty);
         }
         Ok(())

@@ -22,7 +22,11 @@ fn draw() -> u64 {
 /// # Safety
 /// `buffer` must be valid for writes of `length` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrandom(buffer: *mut libc::c_void, length: libc::size_t, _flags: libc::c_uint) -> libc::ssize_t {
+pub unsafe extern "C" fn getrandom(
+    buffer: *mut libc::c_void,
+    length: libc::size_t,
+    _flags: libc::c_uint,
+) -> libc::ssize_t {
     // SAFETY: the caller says that so many bytes may be written there.
     let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.cast::<u8>(), length) };
     for chunk in bytes.chunks_mut(8) {

@@ -101,6 +101,14 @@ impl World {
 
     async fn kill_broker(&self, power: bool) {
         let broker = self.any_broker();
+        // Half of the time in the middle of a commit: what is written may be there afterwards, or not, or in part.
+        if self.sim.dice().chance(500) {
+            let soon = std::time::Duration::from_secs(3);
+            self.sim.audit().trouble(&[&broker.name], 3_000 + AFTERMATH_MS);
+            // If nothing is written for so long, the broker is idle when it is killed.
+            let _ = tokio::time::timeout(soon, broker.disk.written_not_synced()).await;
+            broker.disk.heal();
+        }
         if !broker.kill().await {
             return;
         }

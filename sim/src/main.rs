@@ -6,7 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use parking_lot::Mutex;
 use waybill_sim::museum::Bug;
 use waybill_sim::run::run;
@@ -97,7 +97,13 @@ fn many(seeds: std::ops::Range<u64>, args: &Args) -> ExitCode {
     let mut failed = failed.into_inner();
     failed.sort_unstable();
     let ran = next.load(Ordering::SeqCst).min(seeds.end) - seeds.start;
-    println!("{ran} seeds from {} in {:.1} s, {} failed: {failed:?}", seeds.start, began.elapsed().as_secs_f64(), failed.len());
+    println!(
+        "{ran} seeds from {} in {:.1} s, {} failed: {failed:?}",
+        seeds.start,
+        began.elapsed().as_secs_f64(),
+        failed.len()
+    );
+    println!("{} passed, {} failed", ran - failed.len() as u64, failed.len());
     if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -105,8 +111,8 @@ fn many(seeds: std::ops::Range<u64>, args: &Args) -> ExitCode {
 fn child(program: &Path, seed: u64, args: &Args) -> bool {
     let mut command = Command::new(program);
     command.args(["--seed", &seed.to_string()]).stdin(Stdio::null());
-    if let Some(bug) = args.bug {
-        command.args(["--bug", &format!("{bug:?}")]);
+    if let Some(name) = args.bug.and_then(|bug| bug.to_possible_value()) {
+        command.args(["--bug", name.get_name()]);
     }
     let output = command.output().expect("this program runs");
     if output.status.success() {

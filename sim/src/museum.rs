@@ -14,8 +14,8 @@ use waybill_protocol::message::StoredMessage;
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     AckMessageRequestHeader, BatchChangeInvisibleResult, ChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeResponseHeader, Command, EntryCodes, JsonBody, PopMessageRequestHeader, PopMessageResponseHeader,
-    VouchAnswer,
+    ChangeInvisibleTimeResponseHeader, Command, EntryCodes, JsonBody, PopMessageRequestHeader,
+    PopMessageResponseHeader, VouchAnswer,
 };
 
 /// How long a wrong layer keeps in memory what it has answered already, milliseconds.
@@ -212,7 +212,9 @@ impl Exhibit {
                 body.entries.reverse();
                 answer.with_json(&body)
             }
-            (Bug::BatchOrderMixedUp | Bug::OneResultForBatch, request::BATCH_ACK_MESSAGE) if !answer.body.is_empty() => {
+            (Bug::BatchOrderMixedUp | Bug::OneResultForBatch, request::BATCH_ACK_MESSAGE)
+                if !answer.body.is_empty() =>
+            {
                 let mut body = EntryCodes::from_json(&answer.body).unwrap_or_default();
                 body.entries.reverse();
                 if bug == Bug::OneResultForBatch {

@@ -45,11 +45,8 @@ pub fn run(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     let dir = dir.to_owned();
     let thread = std::thread::spawn(move || {
         crate::entropy::seed(seed);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime");
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let report = runtime.block_on(live(seed, bug, &dir));
         drop(runtime);
         // In memory; what cannot be removed now is removed with the machine.

@@ -90,8 +90,7 @@ impl SidecarNode {
         let clock = Arc::new(ProcessClock::new(&self.sim, &self.wall));
         let (dead, stop) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
         let transport = Arc::new(SimTransport::new(&self.net, &self.name, dead.clone()));
-        let messages =
-            MessageService::new(transport.clone(), config.clone(), clock.clone(), BackendMetrics::default());
+        let messages = MessageService::new(transport.clone(), config.clone(), clock.clone(), BackendMetrics::default());
         let receipts = Receipts::start(policy, Arc::new(messages.clone()), stop.clone());
         let voucher = Arc::new(Voucher::new(messages.clone()));
         let sessions = Sessions::new(receipts.clone(), voucher, config.clone(), clock.clone());

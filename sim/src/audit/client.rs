@@ -55,7 +55,8 @@ impl Audit {
     /// Whether nothing has failed since it got it.
     pub fn lets_go(&mut self, client: &str, got: &Got) -> bool {
         let key = (got.place.clone(), got.group.clone());
-        let Some(held) = self.held.get(&key).filter(|held| held.client == client && held.pop_time == got.handle.pop_time)
+        let Some(held) =
+            self.held.get(&key).filter(|held| held.client == client && held.pop_time == got.handle.pop_time)
         else {
             return false;
         };

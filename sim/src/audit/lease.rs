@@ -22,6 +22,8 @@ pub struct Delivery {
     /// The client it was for.
     pub holder: Option<String>,
     promises: Vec<Promise>,
+    /// The true time at which it was last answered that it is alive.
+    alive: i64,
     /// Somebody asked that the delivery is not to be counted.
     uncounted: bool,
 }
@@ -55,7 +57,13 @@ impl Story {
     }
 
     /// The broker answers a pop. What is wrong with that.
-    pub fn delivered(&mut self, asked: u64, step: u64, new: &Popped<'_>, excuse: impl FnOnce(&str) -> i64) -> Vec<String> {
+    pub fn delivered(
+        &mut self,
+        asked: u64,
+        step: u64,
+        new: &Popped<'_>,
+        excuse: impl FnOnce(&str, i64) -> i64,
+    ) -> Vec<String> {
         let mut wrong = Vec::new();
         if let Some(last) = &self.last {
             if new.pop_time == last.pop_time {
@@ -66,7 +74,7 @@ impl Story {
                 return wrong;
             }
             let earliest = last.earliest_end();
-            let silent_until = last.holder.as_deref().map_or(i64::MAX, excuse);
+            let silent_until = last.holder.as_deref().map_or(i64::MAX, |holder| excuse(holder, last.alive));
             if new.pop_time < earliest.min(silent_until) {
                 wrong.push(format!(
                     "given to {:?} at {} although {:?} holds it until {earliest} at least (delivery {})",
@@ -90,6 +98,7 @@ impl Story {
             attempt: new.attempt,
             holder: new.holder.map(str::to_owned),
             promises: vec![Promise { asked, answered: Some(step), sure: true, deadline }],
+            alive: new.now,
             uncounted: false,
         });
         wrong
@@ -104,13 +113,14 @@ impl Story {
     }
 
     /// The broker answers a change: with a deadline, or that nothing was changed. An answer that says neither is none.
-    pub fn change_answered(&mut self, asked: u64, step: u64, pop_time: i64, deadline: Option<i64>) {
+    pub fn change_answered(&mut self, (asked, step, now): (u64, u64, i64), pop_time: i64, deadline: Option<i64>) {
         let Some(last) = self.last.as_mut().filter(|last| last.pop_time == pop_time) else { return };
         match deadline {
             None => last.promises.retain(|promise| promise.asked != asked || promise.sure),
             Some(deadline) => {
                 if let Some(promise) = last.promises.iter_mut().find(|promise| promise.asked == asked) {
                     (promise.answered, promise.sure, promise.deadline) = (Some(step), true, deadline);
+                    last.alive = now;
                 }
             }
         }
@@ -146,8 +156,7 @@ impl Story {
     #[must_use]
     pub fn changed_since(&self, asked_after: u64, pop_time: i64) -> bool {
         self.last.as_ref().is_none_or(|last| {
-            last.pop_time != pop_time
-                || last.promises.iter().any(|promise| promise.asked > asked_after && promise.sure)
+            last.pop_time != pop_time || last.promises.iter().any(|promise| promise.asked > asked_after && promise.sure)
         })
     }
 
@@ -166,7 +175,12 @@ impl Delivery {
             let ended = promise.answered.unwrap_or(u64::MAX);
             self.promises.iter().any(|later| later.sure && later.asked > ended)
         };
-        self.promises.iter().filter(|promise| !superseded(promise)).map(|promise| promise.deadline).min().unwrap_or(i64::MAX)
+        self.promises
+            .iter()
+            .filter(|promise| !superseded(promise))
+            .map(|promise| promise.deadline)
+            .min()
+            .unwrap_or(i64::MAX)
     }
 }
 
@@ -181,4 +195,6 @@ pub struct Popped<'a> {
     pub attempt: i32,
     /// The client that asked.
     pub holder: Option<&'a str>,
+    /// The true time.
+    pub now: i64,
 }

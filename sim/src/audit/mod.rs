@@ -37,8 +37,26 @@ impl std::fmt::Display for Place {
 struct BrokerFacts {
     /// By its own clock, when each client was last heard of.
     heard: BTreeMap<String, i64>,
-    /// By its own clock, when it was started last.
-    started: i64,
+    /// Clients that were silent for so long that what they held may have been returned, and when that was over (true time).
+    silences: Vec<(String, i64)>,
+}
+
+impl BrokerFacts {
+    /// A client is heard of, at this time of the broker's clock and this true time.
+    fn heard(&mut self, client: &str, clock: i64, now: i64, gone_after: i64) {
+        let before = self.heard.insert(client.to_owned(), clock);
+        if before.is_some_and(|before| before + gone_after <= clock) {
+            self.silences.push((client.to_owned(), now));
+        }
+    }
+
+    /// By the broker's clock, from when on what a client held may be returned, if its lease was alive at the true time `since`.
+    fn returned(&self, holder: &str, since: i64, gone_after: i64) -> i64 {
+        if self.silences.iter().any(|(client, until)| client == holder && *until >= since) {
+            return i64::MIN;
+        }
+        self.heard.get(holder).map_or(i64::MAX, |heard| heard + gone_after)
+    }
 }
 
 /// A time during which something on a path did not work.
@@ -123,13 +141,21 @@ impl Audit {
     /// A broker was started; `clock` is what its clock shows.
     pub fn broker_started(&mut self, broker: &str, clock: i64) {
         let facts = self.brokers.entry(broker.to_owned()).or_default();
-        facts.started = clock;
-        facts.heard.clear();
+        // Everybody gets the full time again.
+        for heard in facts.heard.values_mut() {
+            *heard = clock;
+        }
     }
 
     /// A broker was killed: what it had not answered by now may have been done, or not, and is not done later.
-    pub fn broker_killed(&mut self, broker: &str) {
+    /// `clock` is what its clock showed.
+    pub fn broker_killed(&mut self, broker: &str, clock: i64) {
         let step = self.next_step();
+        let (now, gone_after) = (self.now, self.gone_after_ms);
+        let facts = self.brokers.entry(broker.to_owned()).or_default();
+        for client in facts.heard.keys().cloned().collect::<Vec<_>>() {
+            facts.heard(&client, clock, now, gone_after);
+        }
         for ((place, _), story) in &mut self.stories {
             if place.broker == broker {
                 story.cut(step);

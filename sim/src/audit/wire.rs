@@ -122,7 +122,9 @@ impl Audit {
                     if code == response::SUCCESS {
                         self.count("acks");
                         let most = self.attempts;
-                        if let Some(wrong) = self.story(&target.place, &target.group).ack_answered(target.pop_time, most) {
+                        if let Some(wrong) =
+                            self.story(&target.place, &target.group).ack_answered(target.pop_time, most)
+                        {
                             self.violation(format!("{} for {}: {wrong}", target.place, target.group));
                         }
                     }
@@ -137,7 +139,14 @@ impl Audit {
         said
     }
 
-    fn popped(&mut self, asked: &Asked, step: u64, who: (&str, &str, Option<&str>), answer: &Command, said: &mut String) {
+    fn popped(
+        &mut self,
+        asked: &Asked,
+        step: u64,
+        who: (&str, &str, Option<&str>),
+        answer: &Command,
+        said: &mut String,
+    ) {
         let (group, topic, client) = who;
         let Ok(header) = answer.header::<PopMessageResponseHeader>() else {
             return self.violation("the header of an answer to a pop cannot be read".to_owned());
@@ -153,15 +162,18 @@ impl Audit {
             let _ = write!(said, " {place}={body}#{attempt}");
             self.count("deliveries");
             self.is_in(place.clone(), &body);
-            let new = Popped { pop_time: header.pop_time, invisible: header.invisible_time, attempt, holder: client };
+            let new = Popped {
+                pop_time: header.pop_time,
+                invisible: header.invisible_time,
+                attempt,
+                holder: client,
+                now: self.now,
+            };
             let facts = self.brokers.get(&asked.broker);
             let gone_after = self.gone_after_ms;
             // By then nobody has vouched for the holder for long enough, or since the broker started.
-            let excuse = |holder: &str| {
-                facts.map_or(i64::MAX, |facts| {
-                    facts.heard.get(holder).copied().unwrap_or(facts.started).max(facts.started) + gone_after
-                })
-            };
+            let excuse =
+                |holder: &str, since: i64| facts.map_or(i64::MAX, |facts| facts.returned(holder, since, gone_after));
             let story = self.stories.entry((place.clone(), group.to_owned())).or_default();
             for wrong in story.delivered(asked.step, step, &new, excuse) {
                 self.violation(format!("{place} for {group}: {wrong}"));
@@ -191,7 +203,10 @@ impl Audit {
                     let _ = write!(said, ":{invisible}");
                     if pop_time != target.pop_time {
                         let place = &target.place;
-                        self.violation(format!("{place}: the change of delivery {} is answered with {pop_time}", target.pop_time));
+                        self.violation(format!(
+                            "{place}: the change of delivery {} is answered with {pop_time}",
+                            target.pop_time
+                        ));
                     }
                     Some(pop_time + invisible)
                 }
@@ -199,7 +214,8 @@ impl Audit {
                 response::NO_MESSAGE | response::TOPIC_NOT_EXIST | response::MESSAGE_ILLEGAL => None,
                 _ => continue,
             };
-            self.story(&target.place, &target.group).change_answered(asked, step, target.pop_time, deadline);
+            let now = self.now;
+            self.story(&target.place, &target.group).change_answered((asked, step, now), target.pop_time, deadline);
         }
     }
 
@@ -208,9 +224,10 @@ impl Audit {
     }
 
     fn heard<'a>(&mut self, broker: &str, clock: i64, clients: impl Iterator<Item = &'a str>) {
+        let (now, gone_after) = (self.now, self.gone_after_ms);
         let facts = self.brokers.entry(broker.to_owned()).or_default();
         for client in clients {
-            facts.heard.insert(client.to_owned(), clock);
+            facts.heard(client, clock, now, gone_after);
         }
     }
 

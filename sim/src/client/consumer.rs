@@ -53,14 +53,25 @@ impl Consumer {
         let Some(_telemetry) = self.client.open(settings(self.group, TOPIC, kind)).await else { return false };
         let mut beats = JoinSet::new();
         beats.spawn(self.clone().heartbeats());
+        let mut together: Vec<Got> = Vec::new();
         loop {
             let Some(messages) = self.receive().await else { return false };
-            for (got, body) in messages {
+            for (got, body) in &messages {
                 sim.say(&self.client.id, format_args!("received {body} {}@{}", got.place, got.handle.pop_time));
                 if self.kind == Kind::Push {
-                    sim.audit().holds(&self.client.id, &self.client.sidecar(), &got);
+                    sim.audit().holds(&self.client.id, &self.client.sidecar(), got);
                 }
-                works.spawn(self.clone().work(got));
+            }
+            let gots = messages.into_iter().map(|(got, _)| got);
+            if self.kind == Kind::Simple && sim.dice().chance(300) {
+                together.extend(gots);
+                if together.len() > 2 {
+                    works.spawn(self.clone().ack_together(std::mem::take(&mut together)));
+                }
+            } else {
+                for got in gots {
+                    works.spawn(self.clone().work(got));
+                }
             }
             while works.try_join_next().is_some() {}
             if !sim.is_healed() && sim.dice().chance(60) {
@@ -153,6 +164,35 @@ impl Consumer {
                 self.ack(got).await;
             }
             _ => self.ack(got).await,
+        }
+    }
+
+    /// Messages of several receives with one ack: of some the lease may be over.
+    async fn ack_together(self: Arc<Self>, gots: Vec<Got>) {
+        let sim = &self.client.sim;
+        sim.sleep_within(0..=2_000).await;
+        let entries =
+            gots.iter().map(|got| v2::AckMessageEntry { receipt_handle: got.handle.to_string(), ..Default::default() });
+        let request = self.client.request(v2::AckMessageRequest {
+            group: Some(resource(self.group)),
+            topic: Some(resource(TOPIC)),
+            entries: entries.collect(),
+        });
+        let mut rpc = self.client.rpc();
+        let Ok(Ok(answer)) = tokio::time::timeout(PATIENCE, rpc.ack_message(request)).await else { return };
+        let entries = answer.into_inner().entries;
+        if !entries.is_empty() && entries.len() != gots.len() {
+            sim.audit().violation(format!("{} results for {} entries of an ack", entries.len(), gots.len()));
+        }
+        for (got, entry) in gots.iter().zip(entries) {
+            let code = code(entry.status.as_ref());
+            sim.say(&self.client.id, format_args!("acked {}@{}: {code}", got.place, got.handle.pop_time));
+            if entry.receipt_handle != got.handle.to_string() {
+                sim.audit().violation(format!("the result for {} is one for {}", got.handle, entry.receipt_handle));
+            }
+            if code == i32::from(Code::Ok) {
+                sim.audit().ack_told(&self.client.id, got);
+            }
         }
     }
 

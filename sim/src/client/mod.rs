@@ -89,10 +89,8 @@ impl Client {
     /// Opens a telemetry stream and says who the client is. The stream is open as long as what is answered lives.
     async fn open(&self, settings: Settings) -> Option<tokio::task::JoinSet<()>> {
         let (commands, outgoing) = tokio::sync::mpsc::channel(4);
-        let command = v2::TelemetryCommand {
-            status: None,
-            command: Some(telemetry_command::Command::Settings(settings)),
-        };
+        let command =
+            v2::TelemetryCommand { status: None, command: Some(telemetry_command::Command::Settings(settings)) };
         commands.send(command).await.ok()?;
         let request = self.request(ReceiverStream::new(outgoing));
         let mut rpc = self.rpc();
