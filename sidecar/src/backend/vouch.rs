@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 
 use async_trait::async_trait;
 use futures::future::join_all;
+use tokio::time::timeout;
 use waybill_protocol::remoting::{
     Command, JsonBody, VouchAnswer, VouchBody,
     codes::{own, response},
@@ -59,11 +60,11 @@ impl Voucher {
 
 impl MessageService {
     /// Brokers that may watch clients. One that no route has named so far may hold leases from before this sidecar started,
-    /// so all brokers are asked for.
+    /// so all brokers are asked for; but not for so long that those who are known take their clients for gone.
     async fn watching_brokers(&self) -> Vec<String> {
-        let mut brokers = match self.inner.routes.cluster().await {
-            Ok(cluster) => cluster.brokers.iter().map(|broker| broker.broker_name.clone()).collect(),
-            Err(_) => self.inner.routes.known_brokers(),
+        let mut brokers = match timeout(limits::VOUCH_LOOKUP, self.inner.routes.cluster()).await {
+            Ok(Ok(cluster)) => cluster.brokers.iter().map(|broker| broker.broker_name.clone()).collect(),
+            Ok(Err(_)) | Err(_) => self.inner.routes.known_brokers(),
         };
         let connection = |address: &str| self.inner.transport.connection(address);
         brokers.retain(|broker| self.inner.peers.most(broker, Feature::HolderLiveness, connection) > 0);

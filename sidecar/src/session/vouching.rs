@@ -93,7 +93,9 @@ impl Vouching {
                 () = self.ring.notified() => {}
                 () = sleep_until(full_at) => {}
             }
-            let full = Instant::now() >= full_at;
+            // A round may take long, and the next one must not come later for it.
+            let began = Instant::now();
+            let full = began >= full_at;
             let news = std::mem::take(&mut *self.news.lock());
             let alive = if full { present() } else { news.arrived.into_iter().collect() };
             let words = Words { alive, gone: Vec::new(), left: news.left.into_iter().collect() };
@@ -108,7 +110,7 @@ impl Vouching {
                     period = third.clamp(limits::VOUCH_PERIOD_MIN, limits::VOUCH_PERIOD_MAX);
                 }
             }
-            full_at = if full { Instant::now() + period } else { full_at.min(Instant::now() + period) };
+            full_at = if full { began + period } else { full_at.min(began + period) };
         }
     }
 }

@@ -16,7 +16,7 @@ use waybill_sidecar::backend::{
 };
 use waybill_sidecar::session::{Vouch, Words};
 
-use crate::scripted::{ok, refuse, route, service, two_brokers};
+use crate::scripted::{Scripted, ok, refuse, route, service, two_brokers};
 
 pub(crate) fn send_request(messages: usize) -> SendRequest {
     let message = |n: usize| OutgoingMessage {
@@ -216,6 +216,22 @@ async fn every_broker_hears_who_is_alive_and_the_most_impatient_one_counts() {
     voucher.vouch(words).await;
     let asked = transport.asked(own::VOUCH_FOR_CLIENTS);
     assert!(asked.len() == 6 && asked[4..].iter().all(|(address, _)| address == "b:10911"), "a does not know of it");
+}
+
+/// Found by the simulation: while one broker was silent, another did not hear of clients for 3 s, and returned what they held.
+#[tokio::test(start_paused = true)]
+async fn a_silent_source_of_routes_does_not_keep_known_brokers_from_hearing_who_is_alive() {
+    let transport = Scripted::waiting(|_, command| match command.code {
+        request::GET_BROKER_CLUSTER_INFO => std::future::pending().boxed(),
+        request::GET_ROUTEINFO_BY_TOPIC => std::future::ready(Ok(route(&["a"], 1).expect("a route"))).boxed(),
+        _ => std::future::ready(Ok(ok().with_json(&VouchAnswer::default()))).boxed(),
+    });
+    let setup = service(transport.clone(), |_| {});
+    setup.service.route("T").await.expect("a route");
+    let began = tokio::time::Instant::now();
+    Voucher::new(setup.service.clone()).vouch(Words { alive: vec!["here".into()], ..Words::default() }).await;
+    assert_eq!(transport.count(own::VOUCH_FOR_CLIENTS), 1);
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
