@@ -103,7 +103,7 @@ async fn change(
             let entries = chunk.iter().map(|lease| entry(lease, listed, wish)).collect();
             let command = Remoting::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
                 .with_header(&header)
-                .with_json(&BatchChangeInvisibleBody { entries, ..Default::default() });
+                .with_json(&BatchChangeInvisibleBody { entries });
             let answer = broker.ask(command).await?;
             if answer.code != response::SUCCESS {
                 *outcome.failed.entry(name(answer.code)).or_default() += chunk.len();
