@@ -13,12 +13,14 @@ class Effort:
     receive_s: int = 12
     e2e_s: int = 15
     idle_s: int = 60
+    lease_s: int = 2
+    latency_s: int = 10
     settle_s: int = 5
     starts: int = 7
     store_rounds: int = 20
 
 
-QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, settle_s=2, starts=2, store_rounds=1)
+QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, lease_s=1, latency_s=3, settle_s=2, starts=2, store_rounds=1)
 
 
 def say(text):

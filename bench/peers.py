@@ -23,10 +23,10 @@ ROUTE_LIMIT_S = 30
 
 
 class Peer:
-    """A running server: what to call it, where clients connect, its processes by name, who takes topics."""
+    """A running server: what to call it, where clients connect, its processes by name, who takes topics, where its counters are."""
 
-    def __init__(self, name, endpoint, pids, admin):
-        self.name, self.endpoint, self.pids, self.admin = name, endpoint, pids, remoting.Admin(admin)
+    def __init__(self, name, endpoint, pids, admin, metrics=None):
+        self.name, self.endpoint, self.pids, self.admin, self.metrics = name, endpoint, pids, remoting.Admin(admin), metrics
 
     def create(self, topic, group=None):
         """Creates a topic of type NORMAL, and a group, and waits until the name server knows."""
@@ -70,18 +70,36 @@ class Pair:
 
 
 @contextlib.contextmanager
-def start_pair(folder, flush, auto_create=False):
-    """Starts broker and sidecar, two processes that speak over TCP, at once, and waits for neither."""
+def start_pair(folder, flush, auto_create=False, settings=None):
+    """Starts broker and sidecar, two processes that speak over TCP, at once, and waits for neither. `settings`: the sidecar's."""
     remoting_at, broker_admin, endpoint, sidecar_admin = (f"127.0.0.1:{port}" for port in servers.free_ports(4))
-    config = pathlib.Path(folder) / "broker.json"
-    config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create}))
-    broker = Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", remoting_at,
-                                               "--admin-listen", broker_admin, "--host", "127.0.0.1", "--flush", flush], folder)
+    config = pathlib.Path(folder) / "sidecar.yaml"
+    config.write_text(json.dumps(settings or {}))
+    broker = start_broker(folder, flush, remoting_at, broker_admin, auto_create)
     with servers.stopping(broker):
-        sidecar = Server("waybill-sidecar", ["--namesrv-addr", remoting_at, "--listen", endpoint,
+        sidecar = Server("waybill-sidecar", ["--config", config, "--namesrv-addr", remoting_at, "--listen", endpoint,
                                                      "--admin-listen", sidecar_admin], folder)
         with servers.stopping(sidecar):
             yield Pair(broker, sidecar, remoting_at, endpoint, (broker_admin, sidecar_admin))
+
+
+def start_broker(folder, flush, at, admin, auto_create=False):
+    """Starts a broker and does not wait for it."""
+    config = pathlib.Path(folder) / "broker.json"
+    config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create}))
+    return Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", at, "--admin-listen", admin,
+                                     "--host", "127.0.0.1", "--flush", flush], folder)
+
+
+@contextlib.contextmanager
+def broker(name, flush, within=None):
+    """A broker alone, its data in a new folder within a given one."""
+    at, admin = (f"127.0.0.1:{port}" for port in servers.free_ports(2))
+    with tempfile.TemporaryDirectory(prefix="waybill-bench-", dir=within) as folder:
+        server = start_broker(folder, flush, at, admin)
+        with servers.stopping(server):
+            server.wait_ready(admin)
+            yield Peer(name, at, {"broker": server.process.pid}, at, admin)
 
 
 @contextlib.contextmanager
@@ -105,6 +123,18 @@ def apache(flush, pop):
         for pid in a.pids.values():
             usage.go_first(pid)
         yield Peer("Apache", a.endpoint, dict(a.pids), a.namesrv)
+
+
+@contextlib.contextmanager
+def apache_broker():
+    """Apache RocketMQ 5.5.0's broker as it comes, but with its leases in RocksDB; and a name server, whose work is not looked at."""
+    running = Apache(pop="rocksdb")
+    try:
+        running.up(proxy=False)
+        usage.go_first(running.pids["broker"])
+        yield Peer("Apache", running.namesrv, {"broker": running.pids["broker"]}, running.namesrv)
+    finally:
+        running.down()
 
 
 def build():

@@ -7,8 +7,11 @@ import unittest
 from unittest import mock
 
 import callgrind
+import latency
+import leases
 import page
 import paths
+import syncs
 from rows import Bar, Row, number, spread
 
 
@@ -55,6 +58,83 @@ class Instructions(unittest.TestCase):
     def test_the_gates_are_of_what_make_test_builds(self):
         gates = json.loads(callgrind.GATES.read_text())
         self.assertGreaterEqual(len(gates["debug"]["paths"]), 13)
+
+
+COUNTED = 'waybill_broker_requests_total{{request_code="{}",response_code="0"}}'
+
+
+def extended(rate, n, kind, syncs_seen):
+    """What the load generator says of extending leases."""
+    batches = rate * 2 / n
+    return {"messagesPerSecond": rate, "messages": rate * 2, "server": {"cpuSeconds": 1.0}, "errors": {},
+            "latenciesMs": {"change": {"p50": 1.0, "p99": 2.0}}, "beganMs": 1000, "seconds": 2.0,
+            "counters": {leases.SYNCS: syncs_seen, COUNTED.format(200153): batches if kind.how == "batch" else 0}}
+
+
+class Leases(unittest.TestCase):
+    RATES = {leases.A_SERIAL: 100, leases.A_MANY: 1_000, leases.B_SERIAL: 300, leases.B_MANY: 2_500, leases.C_ONE: 10_000,
+             leases.C_FOUR: 19_000}
+
+    def seen(self):
+        return {(n, kind): [extended(self.RATES[kind], n, kind, 5)] for n in leases.SIZES for kind in leases.kinds(n, {"Apache", "Waybill"})}
+
+    def test_no_message_is_in_two_requests(self):
+        self.assertEqual([leases.B_MANY.under_way(n) for n in (8, 1024)], [8, 128])
+        self.assertEqual(leases.C_FOUR.under_way(8), 4)
+        self.assertNotIn(leases.B_MANY, leases.kinds(1, {"Apache", "Waybill"}))
+        self.assertEqual({kind.server for kind in leases.kinds(256, {"Waybill"})}, {"Waybill"})
+
+    def test_bars_are_held_against_the_right_way_of_apache(self):
+        bars = {row.name: row for row in leases.throughput(self.seen()) if row.bar}
+        met = {name: (row.median(), row.met()) for name, row in bars.items()}
+        self.assertEqual(met, {
+            "leases: 256 messages, one by one, 128 in flight": (2.5, True),
+            "leases: 256 messages, batches of 256, 4 in flight; Apache one by one, serial": (190, True),
+            "leases: 256 messages, batches of 256, 4 in flight; Apache one by one, 128 in flight": (19, False),
+            "leases: errors of all requests": (0, True)})
+
+    def test_a_sync_that_is_under_way_counts_for_no_batch_yet(self):
+        report = {"counters": {leases.SYNCS: 104, COUNTED.format(200153): 100}}
+        self.assertEqual(leases.per_batch(report, leases.C_FOUR), 1)
+        self.assertGreater(leases.per_batch(report, leases.C_ONE), 1)
+        self.assertIsNone(leases.per_batch({"counters": {}}, leases.C_ONE))
+
+    def test_every_measurement_is_on_the_page_of_details(self):
+        seen = self.seen()
+        lines = [line for line in leases.details(seen, {leases.A_SERIAL: 2.0}).splitlines() if line.startswith("| ")][1:]
+        self.assertEqual(len(lines), len(seen))
+        cells = [[cell.strip() for cell in line.split("|")] for line in lines]
+        self.assertIn(["256", "Apache, RocksDB", "one by one, serial", "2.00"], [[*line[1:4], line[-2]] for line in cells])
+
+    def test_requests_for_what_a_client_left_are_all_counted(self):
+        report = {"counters": {COUNTED.format(200053): 2, COUNTED.format(200153): 10, "other_total": 7},
+                  "latenciesMs": {"visible": {"max": 1_500}}, "more": {"missing": 0}}
+        self.assertEqual([row.met() for row in leases.gone_rows([report])], [True, False, True])
+
+
+class Syncs(unittest.TestCase):
+    OUT = ("12 1.500000 fdatasync(7)  = 0\n"
+           "13 2.000000 fsync(8 <unfinished ...>\n"
+           "12 2.100000 msync(0x7f, 4096, MS_SYNC) = 0\n"
+           "13 2.200000 <... fsync resumed>) = 0\n"
+           "12 2.300000 --- SIGSTOP {si_signo=SIGSTOP} ---\n"
+           "12 3.000000 fdatasync(7)  = 0\n")
+
+    def test_calls_of_the_time_are_counted_once(self):
+        self.assertEqual(syncs.count(self.OUT, 2, 3), 2)
+        self.assertEqual(syncs.count(self.OUT, 0, 9), 4)
+
+
+class Latency(unittest.TestCase):
+    def test_what_is_added_is_taken_round_by_round(self):
+        def report(p50, p99):
+            return {"latenciesMs": {call: {"p50": p50, "p99": p99} for call in ("send", "ack")}, "errors": {}}
+
+        rows = latency.rows({"broker": [report(1, 2), report(1, 5)], "sidecar": [report(1.5, 2.5), report(1.5, 6.5)]})
+        added = {row.name: row for row in rows if "adds" in row.name}
+        self.assertEqual(added["latency: ack, p99 that the sidecar adds"].ours, [0.5, 1.5])
+        self.assertEqual(added["latency: ack, p99 that the sidecar adds"].met(), True)
+        self.assertIsNone(added["latency: send, p50 that the sidecar adds"].met())
 
 
 if __name__ == "__main__":

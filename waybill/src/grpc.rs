@@ -50,6 +50,8 @@ pub(crate) struct Receive {
     pub(crate) invisible: Duration,
     /// How long to wait for the first message.
     pub(crate) wait: Duration,
+    /// Whether the sidecar shall keep the messages invisible for as long as this client is there.
+    pub(crate) renew: bool,
 }
 
 impl Client {
@@ -111,7 +113,7 @@ impl Client {
             }),
             batch_size: what.max,
             invisible_duration: Some(proto_duration(what.invisible)),
-            auto_renew: false,
+            auto_renew: what.renew,
             long_polling_timeout: Some(proto_duration(what.wait)),
             attempt_id: None,
         };

@@ -238,6 +238,7 @@ async fn receive(args: ReceiveArgs, format: Format) -> Result<(), Failure> {
         max: args.max,
         invisible: args.invisible,
         wait: args.wait,
+        renew: false,
     };
     let mut received: Vec<Received> = client.receive(&what).await?.into_iter().map(Received::from).collect();
     let mut refused = None;

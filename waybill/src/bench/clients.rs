@@ -16,13 +16,16 @@ pub(crate) struct Clients {
 impl Clients {
     /// Producers, one for each connection.
     pub(crate) async fn producers(options: &Options) -> Result<Self, Failure> {
-        Self::open(options, "bench-producer", async |client: &Client| Session::producer(client, &options.topic).await)
-            .await
+        Self::open(options, "bench-producer", async |client: &Client| {
+            Session::producer(client, &options.load.topic).await
+        })
+        .await
     }
 
     /// Simple consumers, one for each connection.
     pub(crate) async fn consumers(options: &Options) -> Result<Self, Failure> {
-        let open = async |client: &Client| Session::consumer(client, &options.topic, &options.group, "*").await;
+        let open =
+            async |client: &Client| Session::consumer(client, &options.load.topic, &options.load.group, "*").await;
         Self::open(options, "bench-consumer", open).await
     }
 
@@ -32,7 +35,7 @@ impl Clients {
         session: impl AsyncFn(&Client) -> Result<Session, CallError>,
     ) -> Result<Self, Failure> {
         let session = &session;
-        let pairs = try_join_all((0..options.connections as usize).map(|number| async move {
+        let pairs = try_join_all((0..options.load.connections as usize).map(|number| async move {
             let client = Client::connect(&options.endpoint.endpoint, Identity::new(purpose, number)).await?;
             let session = session(&client).await?;
             Ok::<_, Failure>((client, session))

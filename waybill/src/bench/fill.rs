@@ -23,8 +23,8 @@ impl Messages {
     /// Bodies hold text that does not compress to nothing and does not need random numbers.
     pub(crate) fn new(options: &Options) -> Self {
         let body: Vec<u8> =
-            (0..options.size).map(|at| b'a' + ((at.wrapping_mul(2_654_435_761) >> 24) % 26) as u8).collect();
-        Self { ids: MessageIds::new(), topic: resource(&options.topic), body: body.into() }
+            (0..options.load.size).map(|at| b'a' + ((at.wrapping_mul(2_654_435_761) >> 24) % 26) as u8).collect();
+        Self { ids: MessageIds::new(), topic: resource(&options.load.topic), body: body.into() }
     }
 
     pub(crate) fn next(&self) -> v2::Message {
@@ -59,7 +59,7 @@ pub(crate) async fn fill(options: &Options, count: u64, format: Format) -> Resul
     let messages = Arc::new(Messages::new(options));
     let left = Arc::new(std::sync::atomic::AtomicI64::new(i64::try_from(count).unwrap_or(i64::MAX)));
     let mut workers = tokio::task::JoinSet::new();
-    for client in producers.dealt(options.in_flight as usize) {
+    for client in producers.dealt(options.load.in_flight as usize) {
         let (messages, left) = (messages.clone(), left.clone());
         workers.spawn(async move {
             while left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed) > 0 {

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::histogram::Histogram;
+use crate::exit::Failure;
 use crate::grpc::CallError;
 
 /// Wait after an error, so that a server that fails at once is not asked in a tight loop.
@@ -108,6 +109,19 @@ impl Plan {
     }
 }
 
+/// An error of a call, under the name that all of its kind have.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    pub(crate) label: String,
+    pub(crate) failure: Failure,
+}
+
+impl From<CallError> for Problem {
+    fn from(error: CallError) -> Self {
+        Self { label: error.label(), failure: error.into() }
+    }
+}
+
 /// What one worker saw; added up at the end.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
@@ -118,7 +132,7 @@ pub(crate) struct Record {
     /// Errors of the whole run, warm-up included, by label.
     pub(crate) errors: BTreeMap<String, u64>,
     /// One example of each kind of error.
-    pub(crate) examples: BTreeMap<String, CallError>,
+    pub(crate) examples: BTreeMap<String, Failure>,
 }
 
 impl Record {
@@ -142,16 +156,16 @@ impl Record {
     }
 
     /// A call failed; waits a little.
-    pub(crate) async fn failed(&mut self, error: CallError) {
+    pub(crate) async fn failed(&mut self, error: impl Into<Problem>) {
         self.error(error);
         sleep(PAUSE_AFTER_ERROR).await;
     }
 
     /// One entry of a call failed.
-    pub(crate) fn error(&mut self, error: CallError) {
-        let label = error.label();
+    pub(crate) fn error(&mut self, error: impl Into<Problem>) {
+        let Problem { label, failure } = error.into();
         *self.errors.entry(label.clone()).or_default() += 1;
-        self.examples.entry(label).or_insert(error);
+        self.examples.entry(label).or_insert(failure);
     }
 
     pub(crate) fn merge(&mut self, other: Self) {

@@ -1,6 +1,9 @@
-//! `waybill bench`: puts load on an endpoint over gRPC and measures it, whether it is Waybill's or Apache's.
+//! `waybill bench`: puts load on an endpoint over gRPC, or on a broker over remoting, and measures it, whether it is
+//! Waybill's or Apache's.
 
 mod clients;
+mod counters;
+mod direct;
 mod fill;
 mod histogram;
 mod load;
@@ -18,7 +21,7 @@ use tokio::time::Instant;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 use load::{Plan, Record};
-use options::Options;
+use options::Load;
 use report::Report;
 use usage::Before;
 
@@ -56,6 +59,23 @@ Examples:
   waybill bench change
   waybill bench change --in-flight 1 --connections 1")]
     Change(scenario::change::Args),
+    /// Extend leases at a broker over remoting, one by one or many at once
+    #[command(after_help = "\
+Examples:
+  waybill bench leases --messages 256 --in-flight 128
+  waybill bench leases --messages 256 --in-flight 4 --how batch --admin 127.0.0.1:10912")]
+    Leases(scenario::leases::Args),
+    /// Send and acknowledge at a fixed rate, over gRPC or at the broker itself: what a sidecar adds
+    #[command(after_help = "\
+Examples:
+  waybill bench latency --rate 300
+  waybill bench latency --rate 300 --direct 127.0.0.1:10911")]
+    Latency(scenario::latency::Args),
+    /// Receive messages, leave without acknowledging them, and see when another client has them all
+    #[command(after_help = "\
+Example:
+  waybill bench disconnect --messages 10000")]
+    Disconnect(scenario::disconnect::Args),
     /// Connect clients that do nothing: what an idle server costs
     #[command(after_help = "\
 Examples:
@@ -71,6 +91,9 @@ impl Command {
             Self::ReceiveAck(args) => args.run(format).await,
             Self::E2e(args) => args.run(format).await,
             Self::Change(args) => args.run(format).await,
+            Self::Leases(args) => args.run(format).await,
+            Self::Latency(args) => args.run(format).await,
+            Self::Disconnect(args) => args.run(format).await,
             Self::Idle(args) => args.run(format).await,
         }
     }
@@ -89,11 +112,11 @@ impl Measurement {
     }
 
     /// Waits for the end (of the time, or of all work) and adds up.
-    async fn finish(mut self, options: &Options, format: Format) -> Result<(Report, Record), Failure> {
+    async fn finish(mut self, load: &Load, at: &str, format: Format) -> Result<(Report, Record), Failure> {
         let plan = self.plan.clone();
         tokio::time::sleep_until(plan.measure_from).await;
         output::progress(format, &format!("measuring {} …", self.scenario));
-        let (from, before) = (Instant::now(), Before::sample(&options.pids)?);
+        let (from, before) = (Instant::now(), Before::sample(load).await?);
         let mut record = Record::default();
         let mut finished = std::pin::pin!(plan.finished());
         let mut ticks = tokio::time::interval(TELL_EVERY);
@@ -111,7 +134,7 @@ impl Measurement {
                 },
             }
         }
-        let (seconds, usage) = (from.elapsed().as_secs_f64(), before.until_now()?);
+        let (seconds, usage) = (from.elapsed().as_secs_f64(), before.until_now().await?);
         plan.stop.cancel();
         let rest = async {
             while let Some(ended) = self.workers.join_next().await {
@@ -123,7 +146,7 @@ impl Measurement {
             Ok(ended) => ended?,
             Err(_late) => return Err(Failure::unavailable(format!("calls were not answered {DRAIN:?} after the end"))),
         }
-        let report = Report::new(self.scenario, &options.endpoint.endpoint, &record, seconds, &usage);
+        let report = Report::new(self.scenario, at, &record, seconds, &usage);
         Ok((report, record))
     }
 }
@@ -136,7 +159,7 @@ fn joined(ended: Result<Record, tokio::task::JoinError>) -> Result<Record, Failu
 fn conclude(format: Format, report: &Report, record: Record) -> Result<(), Failure> {
     output::print(format, report, Report::text)?;
     match record.examples.into_values().next() {
-        Some(error) if report.messages == 0 => Err(error.into()),
+        Some(failure) if report.messages == 0 => Err(failure),
         _fine => Ok(()),
     }
 }

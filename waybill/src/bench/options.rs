@@ -2,14 +2,23 @@
 
 use std::time::Duration;
 
+use crate::address;
 use crate::exit::Failure;
 use crate::message::Endpoint;
 use crate::quantity;
 
+/// For what goes over gRPC.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Options {
     #[command(flatten)]
     pub(crate) endpoint: Endpoint,
+    #[command(flatten)]
+    pub(crate) load: Load,
+}
+
+/// How much load, on what, and what is looked at meanwhile.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Load {
     /// The topic to use; on a server that does not create topics by itself, create it first
     #[arg(long, default_value = "waybill-bench")]
     pub(crate) topic: String,
@@ -34,9 +43,12 @@ pub(crate) struct Options {
     /// Server processes whose CPU time and memory are measured too; separate several with commas
     #[arg(long = "pid", value_name = "PID", value_delimiter = ',')]
     pub(crate) pids: Vec<u32>,
+    /// Admin ports whose counters are reported too: by how much each rose while it was measured. Separate several with commas
+    #[arg(long = "admin", value_name = "HOST:PORT", value_delimiter = ',', value_parser = address::parse)]
+    pub(crate) admins: Vec<String>,
 }
 
-impl Options {
+impl Load {
     /// What types cannot check.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.duration.is_zero() {

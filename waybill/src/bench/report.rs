@@ -15,6 +15,8 @@ pub(crate) struct Report {
     pub(crate) scenario: &'static str,
     pub(crate) endpoint: String,
     pub(crate) messages: u64,
+    /// Milliseconds since the epoch.
+    pub(crate) began_ms: i64,
     pub(crate) seconds: f64,
     pub(crate) messages_per_second: f64,
     pub(crate) latencies_ms: BTreeMap<&'static str, Latency>,
@@ -24,6 +26,9 @@ pub(crate) struct Report {
     pub(crate) client_cpu_seconds: f64,
     /// What only this scenario knows: messages lost, clients connected.
     pub(crate) more: BTreeMap<&'static str, u64>,
+    /// By how much the counters of the admin ports rose, by name and labels.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) counters: BTreeMap<String, f64>,
 }
 
 #[derive(Debug, Serialize)]
@@ -59,6 +64,7 @@ impl Report {
             scenario,
             endpoint: endpoint.to_owned(),
             messages,
+            began_ms: usage.began_ms,
             seconds,
             messages_per_second: messages as f64 / seconds.max(f64::MIN_POSITIVE),
             latencies_ms: record.latencies.iter().map(|(what, histogram)| (*what, Latency::of(histogram))).collect(),
@@ -66,6 +72,7 @@ impl Report {
             server,
             client_cpu_seconds: usage.client_cpu_seconds,
             more: BTreeMap::new(),
+            counters: usage.counters.clone(),
         }
     }
 
@@ -82,6 +89,9 @@ impl Report {
         }
         for (what, count) in &self.more {
             out.push_str(&format!("  {what:<12} {count}\n"));
+        }
+        for (name, rise) in &self.counters {
+            out.push_str(&format!("  counter      {name}: {rise}\n"));
         }
         for (label, count) in &self.errors {
             out.push_str(&format!("  error        {label}: {count}\n"));
@@ -153,7 +163,7 @@ mod tests {
 
     fn usage(cpu_seconds: f64) -> Usage {
         let process = Process { pid: 7, cpu_seconds, resident_bytes_before: 1 << 20, resident_bytes_after: 3 << 20 };
-        Usage { servers: vec![process.clone(), process], client_cpu_seconds: 1.5 }
+        Usage { servers: vec![process.clone(), process], client_cpu_seconds: 1.5, ..Usage::default() }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Dir, Standalone};
+use crate::support::{Dir, Standalone, run};
 
 fn bench(waybill: &Standalone, words: &[&str]) -> Value {
     let common = ["--output", "json", "--in-flight", "8", "--connections", "2", "--size", "100"];
@@ -71,6 +71,64 @@ fn changes_are_changes_at_the_broker() {
     assert!(changes > 0 && counted >= changes, "{changes} reported, the broker counted {counted}");
     assert_eq!(report["errors"], serde_json::json!({}));
     assert_eq!(held(&waybill, "b"), 8, "one for each call in flight");
+}
+
+/// Runs a measurement that asks the broker itself.
+fn direct(waybill: &Standalone, words: &[&str]) -> Value {
+    let common = ["--topic", "b", "--group", "g", "--duration", "1s", "--warmup", "0ms", "--connections", "2"];
+    run(&[&["--output", "json", "bench"], words, &common].concat()).json()
+}
+
+#[test]
+fn leases_are_extended_one_by_one_and_in_batches() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let options = ["--namesrv", &waybill.broker, "--admin", &waybill.admin, "--messages", "5"];
+    let requests = |report: &Value, code: i32| -> f64 {
+        let counters = report["counters"].as_object().unwrap();
+        let of_code = |name: &str| {
+            name.starts_with("waybill_broker_requests_total{") && name.contains(&format!("request_code=\"{code}\""))
+        };
+        counters.iter().filter(|(name, _)| of_code(name)).map(|(_, rise)| rise.as_f64().unwrap()).sum()
+    };
+    let each = direct(&waybill, &[&["leases", "--in-flight", "8"][..], &options].concat());
+    assert_eq!((&each["errors"], &each["more"]["held"]), (&serde_json::json!({}), &5.into()), "{each}");
+    let (changes, counted) = (each["messages"].as_f64().unwrap(), requests(&each, 200_053));
+    assert!(changes > 0.0 && (changes - counted).abs() <= 100.0, "{changes} reported, the broker counted {counted}");
+
+    let batch = direct(&waybill, &[&["leases", "--in-flight", "2", "--how", "batch"][..], &options].concat());
+    assert_eq!((&batch["errors"], &batch["more"]["held"]), (&serde_json::json!({}), &10.into()), "{batch}");
+    let calls = batch["latenciesMs"]["change"]["count"].as_f64().unwrap();
+    assert_eq!(batch["messages"].as_f64().unwrap(), 5.0 * calls);
+    assert_eq!(requests(&batch, 200_053), 0.0);
+    assert!(calls > 0.0 && requests(&batch, 200_153) > 0.0, "{batch}");
+    let leases = waybill.admin(&["lease", "list", "--group", "g", "--output", "json"]).json();
+    assert_eq!(leases["leases"], serde_json::json!([]), "everything is acknowledged in the end");
+}
+
+#[test]
+fn latency_is_of_a_send_and_an_ack_each() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    for at in [["--endpoint", &waybill.endpoint], ["--direct", &waybill.broker]] {
+        let report = direct(&waybill, &[&["latency", "--rate", "100", "--in-flight", "4"][..], &at].concat());
+        assert_eq!(report["errors"], serde_json::json!({}), "{report}");
+        let sent = report["messages"].as_u64().unwrap();
+        assert!(sent > 0 && report["latenciesMs"]["send"]["count"] == sent, "{report}");
+        assert!(report["latenciesMs"]["ack"]["count"].as_u64().is_some_and(|acks| acks > 0), "{report}");
+    }
+}
+
+#[test]
+fn what_a_client_leaves_behind_is_seen_by_another() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let report =
+        bench(&waybill, &["disconnect", "--topic", "b", "--group", "g", "--messages", "50", "--admin", &waybill.admin]);
+    assert_eq!((&report["messages"], &report["more"]["missing"]), (&50.into(), &0.into()), "{report}");
+    assert_eq!(report["latenciesMs"]["visible"]["count"], 50);
+    let returned = &report["counters"]["waybill_broker_lease_changes_total{part=\"broker\"}"];
+    assert_eq!(returned.as_f64(), Some(50.0), "{report}");
 }
 
 #[test]

@@ -29,20 +29,21 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let options = &self.options;
-        options.check()?;
+        options.load.check()?;
         let consumers = Clients::consumers(options).await?;
         let mut what = Receive {
-            topic: options.topic.clone(),
-            group: options.group.clone(),
+            topic: options.load.topic.clone(),
+            group: options.load.group.clone(),
             tags: "*".to_owned(),
             max: 32,
             invisible: INVISIBLE,
             wait: Duration::from_secs(5),
+            renew: false,
         };
         super::settle(&consumers, &what).await?;
         // A message for each call that may be under way: each is changed by one worker alone.
-        let wanted = options.in_flight as usize;
-        fill(options, u64::from(options.in_flight), format).await?;
+        let wanted = options.load.in_flight as usize;
+        fill(options, u64::from(options.load.in_flight), format).await?;
         let mut held = Vec::new();
         let mut empty = 0;
         while held.len() < wanted && empty < EMPTY_RECEIVES_MAX {
@@ -56,11 +57,12 @@ impl Args {
             return Err(Failure::failed(format!("sent {wanted} messages, but could receive only {}", held.len())));
         }
 
-        let mut run = Measurement::new("change", Plan::new(options.warmup, options.duration, self.rate, None));
+        let mut run =
+            Measurement::new("change", Plan::new(options.load.warmup, options.load.duration, self.rate, None));
         for (client, delivery) in consumers.dealt(wanted).zip(held) {
             run.workers.spawn(worker(run.plan.clone(), client, what.clone(), delivery));
         }
-        let (report, record) = run.finish(options, format).await?;
+        let (report, record) = run.finish(&options.load, &options.endpoint.endpoint, format).await?;
         consumers.close().await;
         conclude(format, &report, record)
     }

@@ -49,21 +49,22 @@ struct Shared {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let options = &self.options;
-        options.check()?;
+        options.load.check()?;
         let consumers = Clients::consumers(options).await?;
         let what = Receive {
-            topic: options.topic.clone(),
-            group: options.group.clone(),
+            topic: options.load.topic.clone(),
+            group: options.load.group.clone(),
             tags: "*".to_owned(),
             max: 32,
             invisible: self.invisible,
             wait: Duration::from_secs(5),
+            renew: false,
         };
         super::settle(&consumers, &what).await?;
         let producers = Clients::producers(options).await?;
         let messages = Arc::new(Messages::new(options));
 
-        let mut run = Measurement::new("e2e", Plan::new(options.warmup, options.duration, self.rate, None));
+        let mut run = Measurement::new("e2e", Plan::new(options.load.warmup, options.load.duration, self.rate, None));
         let shared = Arc::new(Shared {
             plan: run.plan.clone(),
             epoch: Instant::now(),
@@ -73,10 +74,10 @@ impl Args {
         for client in consumers.dealt(self.receivers as usize) {
             run.workers.spawn(receive(shared.clone(), client, what.clone()));
         }
-        for client in producers.dealt(options.in_flight as usize) {
+        for client in producers.dealt(options.load.in_flight as usize) {
             run.workers.spawn(send(shared.clone(), client, messages.clone()));
         }
-        let (mut report, record) = run.finish(options, format).await?;
+        let (mut report, record) = run.finish(&options.load, &options.endpoint.endpoint, format).await?;
         producers.close().await;
         consumers.close().await;
         let (sent, received) = (shared.sent.load(Ordering::Relaxed), shared.received.load(Ordering::Relaxed));

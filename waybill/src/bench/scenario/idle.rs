@@ -26,8 +26,8 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let options = &self.options;
-        options.check()?;
-        if options.pids.is_empty() {
+        options.load.check()?;
+        if options.load.pids.is_empty() {
             return Err(Failure::usage("there is nothing to measure").hint("--pid with the server's process id"));
         }
         let consumers = match self.no_clients {
@@ -35,14 +35,15 @@ impl Args {
             false => Some(Clients::consumers(options).await?),
         };
         let what = Receive {
-            topic: options.topic.clone(),
-            group: options.group.clone(),
+            topic: options.load.topic.clone(),
+            group: options.load.group.clone(),
             tags: "*".to_owned(),
             max: 1,
             invisible: Duration::from_secs(60),
             wait: Duration::from_secs(20),
+            renew: false,
         };
-        let mut run = Measurement::new("idle", Plan::new(options.warmup, options.duration, None, None));
+        let mut run = Measurement::new("idle", Plan::new(options.load.warmup, options.load.duration, None, None));
         // Without receivers one worker waits for the end, so that the measurement does not end at once.
         let plan = run.plan.clone();
         run.workers.spawn(async move {
@@ -52,8 +53,8 @@ impl Args {
         for client in consumers.iter().flat_map(|consumers| consumers.dealt(self.receivers as usize)) {
             run.workers.spawn(wait(run.plan.clone(), client, what.clone()));
         }
-        let (mut report, _record) = run.finish(options, format).await?;
-        report.more.insert("clients", if self.no_clients { 0 } else { u64::from(options.connections) });
+        let (mut report, _record) = run.finish(&options.load, &options.endpoint.endpoint, format).await?;
+        report.more.insert("clients", if self.no_clients { 0 } else { u64::from(options.load.connections) });
         report.more.insert("receivers", u64::from(self.receivers));
         if let Some(consumers) = consumers {
             consumers.close().await;

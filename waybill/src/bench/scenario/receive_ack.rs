@@ -51,16 +51,17 @@ enum Ack {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let options = &self.options;
-        options.check()?;
+        options.load.check()?;
         // The group is known before the messages are there: a new group may begin at the end of a topic.
         let consumers = Clients::consumers(options).await?;
         let what = Receive {
-            topic: options.topic.clone(),
-            group: options.group.clone(),
+            topic: options.load.topic.clone(),
+            group: options.load.group.clone(),
             tags: "*".to_owned(),
             max: self.batch,
             invisible: self.invisible,
             wait: Duration::from_secs(5),
+            renew: false,
         };
         super::settle(&consumers, &what).await?;
         let mut results = Vec::new();
@@ -85,12 +86,13 @@ impl Args {
         format: Format,
     ) -> Result<(Report, Record), Failure> {
         let left = Arc::new(AtomicI64::new(i64::try_from(messages).unwrap_or(i64::MAX)));
-        let mut run = Measurement::new("receive-ack", Plan::new(Duration::ZERO, self.options.duration, None, None));
-        for client in consumers.dealt(self.options.in_flight as usize) {
+        let mut run =
+            Measurement::new("receive-ack", Plan::new(Duration::ZERO, self.options.load.duration, None, None));
+        for client in consumers.dealt(self.options.load.in_flight as usize) {
             let (plan, what, left) = (run.plan.clone(), what.clone(), left.clone());
             run.workers.spawn(Consumer { plan, client, what, left, ack: self.ack }.run());
         }
-        run.finish(&self.options, format).await
+        run.finish(&self.options.load, &self.options.endpoint.endpoint, format).await
     }
 }
 

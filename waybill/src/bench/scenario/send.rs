@@ -26,18 +26,19 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let options = &self.options;
-        options.check()?;
+        options.load.check()?;
         let producers = Clients::producers(options).await?;
         let messages = Arc::new(Messages::new(options));
         // One message before all others: what is wrong with the topic shows at once, and not as a count of errors.
         if let Some(client) = producers.for_worker(0) {
             client.send(vec![messages.next()]).await?;
         }
-        let mut run = Measurement::new("send", Plan::new(options.warmup, options.duration, self.rate, self.count));
-        for client in producers.dealt(options.in_flight as usize) {
+        let mut run =
+            Measurement::new("send", Plan::new(options.load.warmup, options.load.duration, self.rate, self.count));
+        for client in producers.dealt(options.load.in_flight as usize) {
             run.workers.spawn(worker(run.plan.clone(), client, messages.clone()));
         }
-        let (report, record) = run.finish(options, format).await?;
+        let (report, record) = run.finish(&options.load, &options.endpoint.endpoint, format).await?;
         producers.close().await;
         conclude(format, &report, record)
     }
