@@ -85,7 +85,8 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     world.heal().await;
     let _ = producing.await;
     settle(&sim, &net).await;
-    let audit = sim.audit();
+    let mut audit = sim.audit();
+    audit.conclude();
     let (violations, counted) = (audit.violations().to_vec(), format!("{:?}", audit.counted));
     drop(audit);
     Report { trace: sim.trace(), violations, counted }

@@ -85,6 +85,9 @@ pub struct Audit {
     dead: BTreeSet<(String, String)>,
     troubles: Vec<Trouble>,
     held: BTreeMap<(Place, String), Held>,
+    /// Acks of past deliveries that were answered OK: broken promises, unless the message was dead by then, after deliveries
+    /// whose answers never left the broker.
+    suspicions: Vec<(Place, String, String)>,
     /// Broken promises.
     violations: Vec<String>,
     /// Deliveries, acks and changes that were answered.
@@ -107,6 +110,7 @@ impl Audit {
             dead: BTreeSet::new(),
             troubles: Vec::new(),
             held: BTreeMap::new(),
+            suspicions: Vec::new(),
             violations: Vec::new(),
             counted: BTreeMap::new(),
         }
@@ -180,6 +184,16 @@ impl Audit {
     pub fn dead_letter(&mut self, group: &str, body: &str) {
         self.count("dead letters");
         self.dead.insert((group.to_owned(), body.to_owned()));
+    }
+
+    /// The dead letters are known now.
+    pub fn conclude(&mut self) {
+        for (place, group, wrong) in std::mem::take(&mut self.suspicions) {
+            let dead = self.bodies.get(&place).is_some_and(|body| self.dead.contains(&(group, body.clone())));
+            if !dead {
+                self.violations.push(wrong);
+            }
+        }
     }
 
     /// Messages that were sent and are not known to be done, with what is known of them.

@@ -125,7 +125,8 @@ impl Audit {
                         if let Some(wrong) =
                             self.story(&target.place, &target.group).ack_answered(target.pop_time, most)
                         {
-                            self.violation(format!("{} for {}: {wrong}", target.place, target.group));
+                            let wrong = format!("at {} ms: {} for {}: {wrong}", self.now, target.place, target.group);
+                            self.suspicions.push((target.place.clone(), target.group.clone(), wrong));
                         }
                     }
                 }
