@@ -74,7 +74,7 @@ fn changes_are_changes_at_the_broker() {
 }
 
 /// Runs a measurement that asks the broker itself.
-fn direct(waybill: &Standalone, words: &[&str]) -> Value {
+fn direct(words: &[&str]) -> Value {
     let common = ["--topic", "b", "--group", "g", "--duration", "1s", "--warmup", "0ms", "--connections", "2"];
     run(&[&["--output", "json", "bench"], words, &common].concat()).json()
 }
@@ -91,12 +91,13 @@ fn leases_are_extended_one_by_one_and_in_batches() {
         };
         counters.iter().filter(|(name, _)| of_code(name)).map(|(_, rise)| rise.as_f64().unwrap()).sum()
     };
-    let each = direct(&waybill, &[&["leases", "--in-flight", "8"][..], &options].concat());
+    let each = direct(&[&["leases", "--in-flight", "8"][..], &options].concat());
     assert_eq!((&each["errors"], &each["more"]["held"]), (&serde_json::json!({}), &5.into()), "{each}");
     let (changes, counted) = (each["messages"].as_f64().unwrap(), requests(&each, 200_053));
-    assert!(changes > 0.0 && (changes - counted).abs() <= 100.0, "{changes} reported, the broker counted {counted}");
+    // The counter is read a little later than the first change begins, and when the last of all five has ended.
+    assert!(counted > 0.0 && counted <= changes + 5.0, "{changes} reported, the broker counted {counted}");
 
-    let batch = direct(&waybill, &[&["leases", "--in-flight", "2", "--how", "batch"][..], &options].concat());
+    let batch = direct(&[&["leases", "--in-flight", "2", "--how", "batch"][..], &options].concat());
     assert_eq!((&batch["errors"], &batch["more"]["held"]), (&serde_json::json!({}), &10.into()), "{batch}");
     let calls = batch["latenciesMs"]["change"]["count"].as_f64().unwrap();
     assert_eq!(batch["messages"].as_f64().unwrap(), 5.0 * calls);
@@ -111,7 +112,7 @@ fn latency_is_of_a_send_and_an_ack_each() {
     let dir = Dir::new();
     let waybill = Standalone::start(dir.path(), &[]);
     for at in [["--endpoint", &waybill.endpoint], ["--direct", &waybill.broker]] {
-        let report = direct(&waybill, &[&["latency", "--rate", "100", "--in-flight", "4"][..], &at].concat());
+        let report = direct(&[&["latency", "--rate", "100", "--in-flight", "4"][..], &at].concat());
         assert_eq!(report["errors"], serde_json::json!({}), "{report}");
         let sent = report["messages"].as_u64().unwrap();
         assert!(sent > 0 && report["latenciesMs"]["send"]["count"] == sent, "{report}");

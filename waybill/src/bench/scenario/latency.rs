@@ -35,7 +35,7 @@ pub(crate) struct Args {
 /// Who is asked, and the deliveries that wait to be acknowledged.
 enum Way {
     Sidecar { clients: Clients, messages: Messages, what: Receive, held: Mutex<Vec<(String, String)>> },
-    Broker { direct: Box<Direct>, held: Mutex<Vec<Held>> },
+    Broker { direct: Direct, held: Mutex<Vec<Held>> },
 }
 
 impl Args {
@@ -82,7 +82,7 @@ impl Way {
     async fn broker(namesrv: &str, load: &Load, count: usize) -> Result<Self, Failure> {
         let direct = Direct::open(namesrv, load).await?;
         let held = direct.hold(count).await?;
-        Ok(Self::Broker { direct: Box::new(direct), held: Mutex::new(held) })
+        Ok(Self::Broker { direct, held: Mutex::new(held) })
     }
 
     async fn sidecar(options: &Options, count: usize, format: Format) -> Result<Self, Failure> {
