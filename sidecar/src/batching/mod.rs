@@ -5,7 +5,7 @@
 //! timer lingers, and requests grow with the load by themselves.
 //!
 //! - [`core`] is the pure part: given the time and events it says which request to send next.
-//! - [`Gatherer`] puts it under a lock and sends; what it takes to send is a [`Carrier`], which is the backend.
+//! - `Gatherer` puts it under a lock and sends; what it takes to send is a `Carrier`, which is the backend.
 //!
 //! What was handed over is sent whether or not somebody still waits for the result.
 
