@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
+
 use crate::address;
 use crate::bench::direct::{Direct, Held};
 use crate::bench::load::{Plan, Record};
@@ -47,12 +49,16 @@ impl Args {
         let direct = Arc::new(Direct::open(&self.namesrv, load).await?);
         output::progress(format, &format!("sending and receiving {all} messages …"));
         let held = direct.hold(all).await?;
+        // Given back only when all is counted: acknowledgements sync, too.
+        let done = Arc::new(Mutex::new(Vec::new()));
         let mut run = Measurement::new("leases", Plan::new(load.warmup, load.duration, None, None));
         for (number, held) in held.chunks(each).enumerate() {
-            let (plan, direct, held) = (run.plan.clone(), direct.clone(), held.to_vec());
-            run.workers.spawn(Worker { plan, direct, number, held }.run(self.how));
+            let (plan, direct, held, done) = (run.plan.clone(), direct.clone(), held.to_vec(), done.clone());
+            run.workers.spawn(Worker { plan, direct, number, held, done }.run(self.how));
         }
         let (mut report, record) = run.finish(load, &self.namesrv, format).await?;
+        let held = std::mem::take(&mut *done.lock());
+        direct.release(held).await;
         report.more.insert("held", all as u64);
         conclude(format, &report, record)
     }
@@ -63,6 +69,8 @@ struct Worker {
     direct: Arc<Direct>,
     number: usize,
     held: Vec<Held>,
+    /// Where `held` goes in the end.
+    done: Arc<Mutex<Vec<Held>>>,
 }
 
 impl Worker {
@@ -86,7 +94,7 @@ impl Worker {
                 Err(problem) => record.failed(problem).await,
             }
         }
-        self.direct.release(self.held).await;
+        self.done.lock().append(&mut self.held);
         record
     }
 }
