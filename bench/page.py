@@ -22,7 +22,7 @@ in the same round. The median is held against the bar.
 FOOT = """Rows without a bar say more about the row above. Flush is `async` on both sides unless a row says `sync`, which is Waybill's
 default. While one server is measured, the processes of the other are paused (SIGSTOP), except for `idle`, which looks at both at once.
 `leases` asks the brokers themselves, over remoting: Waybill's with `sync` flush unless a row says `async`, Apache's with its leases in
-RocksDB; all sizes, with latencies, CPU and syncs, are in [LEASES.md](LEASES.md). `latency` is of Waybill alone, with and without its sidecar.
+RocksDB; all sizes, with latencies, CPU and syncs, are in `bench/LEASES.md`. `latency` is of Waybill alone, with and without its sidecar.
 Instruction counts are kept apart, in `instructions.json`: `bench/run --instructions` fails if one rises by more than 5 %.
 """
 COLUMNS = ["measured", "Waybill", "Apache (store: a plain file)", "ratio", "bar", "met", "when"]
