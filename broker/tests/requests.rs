@@ -5,7 +5,7 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::{Got, Rig};
+use support::Rig;
 use waybill_ops::clock::Clock;
 use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
@@ -17,20 +17,6 @@ use waybill_protocol::remoting::{
     PopMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader,
     SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
 };
-
-async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
-    let rig = Rig::new();
-    rig.topic("t", 1).await;
-    rig.group("g").await;
-    for n in 0..count {
-        rig.send("t", &format!("m{n:03}")).await;
-    }
-    let mut got = Vec::new();
-    while got.len() < count {
-        got.extend(rig.pop("g", "t", 32, 60_000).await);
-    }
-    (rig, got)
-}
 
 #[tokio::test]
 async fn a_batch_of_messages_lies_side_by_side_in_one_queue() {
@@ -89,7 +75,7 @@ async fn the_largest_messages_come_a_few_at_a_time() {
 
 #[tokio::test]
 async fn forwarding_twice_makes_one_dead_letter() {
-    let (rig, got) = with_messages(1).await;
+    let (rig, got) = Rig::with_messages(1).await;
     rig.group("undertaker").await;
     let header = ConsumerSendMsgBackRequestHeader {
         offset: got[0].message.physical_offset,
@@ -205,7 +191,7 @@ fn query_offset() -> Command {
 
 #[tokio::test]
 async fn offsets_follow_what_is_done_and_what_a_pull_consumer_says() {
-    let (rig, got) = with_messages(4).await;
+    let (rig, got) = Rig::with_messages(4).await;
     let offset = |answer: Command| OffsetResponseHeader::decode(&answer.ext).unwrap().offset;
     assert_eq!(offset(rig.ok(query_offset()).await), 0);
     let in_order = |n: i64| got.iter().find(|got| got.handle.offset == n).unwrap();
@@ -229,7 +215,7 @@ async fn offsets_follow_what_is_done_and_what_a_pull_consumer_says() {
 
 #[tokio::test]
 async fn leases_are_listed_with_their_holder() {
-    let (rig, got) = with_messages(2).await;
+    let (rig, got) = Rig::with_messages(2).await;
     rig.change("g", "t", &got[1].handle, 90_000).await.unwrap();
     let rig = rig.reopen();
     let mut command = Command::request(own::LIST_LEASES);
@@ -382,7 +368,7 @@ async fn a_notification_tells_of_messages_without_taking_them() {
 
 #[tokio::test]
 async fn the_metrics_say_what_each_group_has_before_it() {
-    let (rig, got) = with_messages(5).await;
+    let (rig, got) = Rig::with_messages(5).await;
     rig.ack("g", "t", &got[0].handle).await;
     rig.change("g", "t", &got[1].handle, 0).await.unwrap();
     rig.send("t", "one-more").await;

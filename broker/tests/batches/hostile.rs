@@ -1,12 +1,13 @@
 //! Batches that nobody should send.
 
-use super::{ack_entry, batch_ack, batch_change, entry, upstream_batch_ack, with_messages};
+use super::support::Rig;
+use super::{ack_entry, batch_ack, batch_change, entry, upstream_batch_ack};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{BatchChangeInvisibleResult, BatchChangeInvisibleTimeRequestHeader, Command};
 
 #[tokio::test]
 async fn a_batch_over_a_limit_changes_nothing() {
-    let (rig, got) = with_messages(1).await;
+    let (rig, got) = Rig::with_messages(1).await;
     let before = rig.broker.core().store().stats().records;
     let many = vec![entry(&got[0].handle, 1_000); 1025];
     assert_eq!(rig.call(batch_change(many)).await.code, response::MESSAGE_ILLEGAL);
@@ -26,7 +27,7 @@ async fn a_batch_over_a_limit_changes_nothing() {
 
 #[tokio::test]
 async fn a_broken_body_changes_nothing_and_says_so() {
-    let (rig, got) = with_messages(1).await;
+    let (rig, got) = Rig::with_messages(1).await;
     let good = batch_change(vec![entry(&got[0].handle, 0)]).body;
     let good = std::str::from_utf8(&good).unwrap();
     let before = rig.broker.core().store().stats().records;
@@ -56,7 +57,7 @@ async fn a_broken_body_changes_nothing_and_says_so() {
 /// An entry that is wrong by itself is answered by itself.
 #[tokio::test]
 async fn absurd_entries_fail_alone() {
-    let (rig, got) = with_messages(2).await;
+    let (rig, got) = Rig::with_messages(2).await;
     let good = entry(&got[0].handle, 120_000);
     let mut absurd = vec![entry(&got[1].handle, 1_000); 9];
     absurd[0].queue_id = i32::MIN;
@@ -81,7 +82,7 @@ async fn absurd_entries_fail_alone() {
 
 #[tokio::test]
 async fn a_missing_topic_or_group_is_named() {
-    let (rig, got) = with_messages(1).await;
+    let (rig, got) = Rig::with_messages(1).await;
     let with = |group: &str, topic: &str| {
         let header = BatchChangeInvisibleTimeRequestHeader { consumer_group: group.into(), topic: topic.into() };
         let entries = vec![entry(&got[0].handle, 0)];

@@ -7,28 +7,12 @@ mod one_record;
 #[path = "../support/mod.rs"]
 mod support;
 
-use support::{Got, Rig};
 use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::remoting::codes::request;
 use waybill_protocol::remoting::{
     BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
     BitSet, Command,
 };
-
-/// A rig whose topic "t" has one queue of `count` messages, all of them held by group "g" for a minute.
-async fn with_messages(count: usize) -> (Rig, Vec<Got>) {
-    let rig = Rig::new();
-    rig.topic("t", 1).await;
-    rig.group("g").await;
-    for n in 0..count {
-        rig.send("t", &format!("m{n:03}")).await;
-    }
-    let mut got = Vec::new();
-    while got.len() < count {
-        got.extend(rig.pop("g", "t", 32, 60_000).await);
-    }
-    (rig, got)
-}
 
 /// The ack of some offsets of a pop.
 fn ack_entry(group: &str, topic: &str, handle: &ReceiptHandle, offsets: &[i64]) -> BatchAck {

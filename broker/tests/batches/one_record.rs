@@ -1,7 +1,7 @@
 //! One record in the log, one answer per entry.
 
 use super::support::Rig;
-use super::{ack_entry, batch_ack, batch_change, entry, upstream_batch_ack, with_messages};
+use super::{ack_entry, batch_ack, batch_change, entry, upstream_batch_ack};
 use waybill_protocol::handle::ReceiptHandle;
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{
@@ -11,7 +11,7 @@ use waybill_protocol::remoting::{
 /// C08, as far as the broker is concerned.
 #[tokio::test]
 async fn a_batch_ack_says_which_entry_failed_if_it_is_asked() {
-    let (rig, got) = with_messages(8).await;
+    let (rig, got) = Rig::with_messages(8).await;
     let first = &got[0].handle;
     let stale = ReceiptHandle { pop_time: first.pop_time - 1, start_offset: 5, ..first.clone() };
     let command = batch_ack(vec![
@@ -29,7 +29,7 @@ async fn a_batch_ack_says_which_entry_failed_if_it_is_asked() {
 
 #[tokio::test]
 async fn a_batch_ack_of_an_upstream_peer_gets_the_upstream_answer() {
-    let (rig, got) = with_messages(3).await;
+    let (rig, got) = Rig::with_messages(3).await;
     let answer = rig.ok(upstream_batch_ack(vec![ack_entry("g", "t", &got[0].handle, &[0, 1, 77])])).await;
     assert!(answer.body.is_empty());
     assert_eq!(rig.call(upstream_batch_ack(Vec::new())).await.code, response::NO_MESSAGE);
@@ -40,7 +40,7 @@ async fn a_batch_ack_of_an_upstream_peer_gets_the_upstream_answer() {
 /// C07, as far as the broker is concerned: one record and one sync for the whole batch, one answer for each entry.
 #[tokio::test]
 async fn a_batch_change_is_one_record_and_bad_entries_fail_alone() {
-    let (rig, got) = with_messages(100).await;
+    let (rig, got) = Rig::with_messages(100).await;
     let mut entries: Vec<_> = got.iter().map(|got| entry(&got.handle, 120_000)).collect();
     entries[3].extra_info = "garbage".into();
     entries[4].topic = "another".into();
@@ -77,7 +77,7 @@ async fn a_batch_change_is_one_record_and_bad_entries_fail_alone() {
 
 #[tokio::test]
 async fn suspend_gives_back_without_counting() {
-    let (rig, got) = with_messages(1).await;
+    let (rig, got) = Rig::with_messages(1).await;
     let entry = BatchChangeInvisibleEntry { suspend: true, ..entry(&got[0].handle, 0) };
     rig.ok(batch_change(vec![entry])).await;
     let again = rig.pop("g", "t", 1, 60_000).await;
@@ -124,7 +124,7 @@ async fn a_batch_ack_over_topics_answers_in_the_order_of_the_request() {
 /// The upstream defect: of two rows with one key the deletion of the old one takes the new one along.
 #[tokio::test]
 async fn a_lease_extended_to_the_millisecond_at_which_it_ends_anyway_is_kept() {
-    let (rig, got) = with_messages(2).await;
+    let (rig, got) = Rig::with_messages(2).await;
     let entries = got.iter().map(|got| entry(&got.handle, 60_000)).collect();
     let answer: BatchChangeInvisibleResult = rig.ok(batch_change(entries)).await.json().unwrap();
     for (result, got) in answer.entries.iter().zip(&got) {
@@ -168,7 +168,7 @@ async fn an_ordered_group_gets_its_messages_in_order_after_a_batch_gave_them_bac
 
 #[tokio::test]
 async fn what_was_delivered_again_is_changed_by_its_newest_handle_only() {
-    let (rig, got) = with_messages(4).await;
+    let (rig, got) = Rig::with_messages(4).await;
     rig.clock.advance(60_000);
     let again = rig.pop("g", "t", 4, 60_000).await;
     assert!(again.iter().all(|got| got.attempt() == 2));

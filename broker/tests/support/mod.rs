@@ -62,6 +62,21 @@ impl Rig {
         Self { dir, clock, broker, peer: Peer::local() }
     }
 
+    /// One whose topic "t" has one queue of `count` messages, all of them held by group "g" for a minute.
+    pub async fn with_messages(count: usize) -> (Self, Vec<Got>) {
+        let rig = Self::new();
+        rig.topic("t", 1).await;
+        rig.group("g").await;
+        for n in 0..count {
+            rig.send("t", &format!("m{n:03}")).await;
+        }
+        let mut got = Vec::new();
+        while got.len() < count {
+            got.extend(rig.pop("g", "t", 32, 60_000).await);
+        }
+        (rig, got)
+    }
+
     /// Stops the broker and opens another on the same directory, at the same time of the clock.
     pub fn reopen(self) -> Self {
         self.broker.close();

@@ -8,7 +8,7 @@ use super::{
     leases::{Handed, LeaseResult, Wish},
     metrics::{Fallback, LeaseOutcome},
     peers::Feature,
-    service::{MessageService, millis},
+    service::MessageService,
 };
 use crate::{
     batching::{Caller, Carrier, Gatherer, Kind, NotSent, Plan, Sending, Target, core::Item},
@@ -100,8 +100,7 @@ impl MessageService {
         if !enabled {
             return Sending::Singly;
         }
-        let connection = |address: &str| self.inner.transport.connection(address);
-        match self.inner.peers.most(broker, feature(kind), connection) {
+        match self.most(broker, feature(kind)) {
             0 => Sending::Singly,
             most => {
                 let entries = usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1);
@@ -180,9 +179,7 @@ impl MessageService {
 
     fn learn(&self, broker: &str, kind: Kind, most: usize, why: Fallback) {
         self.inner.metrics.fell_back(kind, why);
-        let probe = millis(self.inner.config.get().batch_probe_interval_ms);
-        let connection = |address: &str| self.inner.transport.connection(address);
-        if self.inner.peers.learn(broker, feature(kind), most, probe, connection) {
+        if self.learn_most(broker, feature(kind), most) {
             let requests = match kind {
                 Kind::Ack => "acks",
                 Kind::Change => "changes of invisible durations",

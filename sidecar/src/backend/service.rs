@@ -9,7 +9,7 @@ use super::{
     error::BackendError,
     leases::Handed,
     metrics::{BackendMetrics, Outcome},
-    peers::Peers,
+    peers::{Feature, Peers},
     superseded::Superseded,
     transport::{Transport, TransportError},
 };
@@ -145,6 +145,18 @@ impl MessageService {
                 Err(Unanswered { error: error.into(), not_sent })
             }
         }
+    }
+
+    /// The most entries to send to a broker with one request of a feature; 0 if it does not have it, `usize::MAX` if it may.
+    pub(super) fn most(&self, broker: &str, feature: Feature) -> usize {
+        self.inner.peers.most(broker, feature, |address| self.inner.transport.connection(address))
+    }
+
+    /// A broker takes at most so many entries of a feature, 0 if it does not have it; it is asked again after
+    /// `batchProbeIntervalMillis`. Returns whether that is news.
+    pub(super) fn learn_most(&self, broker: &str, feature: Feature, most: usize) -> bool {
+        let probe = millis(self.inner.config.get().batch_probe_interval_ms);
+        self.inner.peers.learn(broker, feature, most, probe, |address| self.inner.transport.connection(address))
     }
 
     /// How long a broker may take to answer what it does not wait for.

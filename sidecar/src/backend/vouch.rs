@@ -10,10 +10,7 @@ use waybill_protocol::remoting::{
     codes::{own, response},
 };
 
-use super::{
-    peers::Feature,
-    service::{MessageService, millis},
-};
+use super::{peers::Feature, service::MessageService};
 use crate::limits;
 use crate::session::{Heard, Vouch, Words};
 
@@ -66,15 +63,12 @@ impl MessageService {
             Ok(Ok(cluster)) => cluster.brokers.iter().map(|broker| broker.broker_name.clone()).collect(),
             Ok(Err(_)) | Err(_) => self.inner.routes.known_brokers(),
         };
-        let connection = |address: &str| self.inner.transport.connection(address);
-        brokers.retain(|broker| self.inner.peers.most(broker, Feature::HolderLiveness, connection) > 0);
+        brokers.retain(|broker| self.most(broker, Feature::HolderLiveness) > 0);
         brokers
     }
 
     fn does_not_watch(&self, broker: &str) {
-        let probe = millis(self.inner.config.get().batch_probe_interval_ms);
-        let connection = |address: &str| self.inner.transport.connection(address);
-        if self.inner.peers.learn(broker, Feature::HolderLiveness, 0, probe, connection) {
+        if self.learn_most(broker, Feature::HolderLiveness, 0) {
             tracing::info!(broker, "the broker does not watch clients: leases of dead ones run to their end there");
         }
     }

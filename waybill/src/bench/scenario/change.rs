@@ -14,8 +14,6 @@ use crate::output::Format;
 
 /// Long enough that no message comes back during a run.
 const INVISIBLE: Duration = Duration::from_secs(3600);
-/// Receives without a message before the topic is held to be empty.
-const EMPTY_RECEIVES_MAX: usize = 5;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -31,22 +29,14 @@ impl Args {
         let options = &self.options;
         options.load.check()?;
         let consumers = Clients::consumers(options).await?;
-        let mut what = Receive {
-            topic: options.load.topic.clone(),
-            group: options.load.group.clone(),
-            tags: "*".to_owned(),
-            max: 32,
-            invisible: INVISIBLE,
-            wait: Duration::from_secs(5),
-            renew: false,
-        };
+        let mut what = super::everything(&options.load, INVISIBLE, false);
         super::settle(&consumers, &what).await?;
         // A message for each call that may be under way: each is changed by one worker alone.
         let wanted = options.load.in_flight as usize;
         fill(options, u64::from(options.load.in_flight), format).await?;
         let mut held = Vec::new();
         let mut empty = 0;
-        while held.len() < wanted && empty < EMPTY_RECEIVES_MAX {
+        while held.len() < wanted && empty < super::EMPTY_RECEIVES_MAX {
             let Some(client) = consumers.for_worker(0) else { break };
             what.max = i32::try_from((wanted - held.len()).min(32)).unwrap_or(32);
             let before = held.len();

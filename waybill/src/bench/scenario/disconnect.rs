@@ -15,7 +15,6 @@ use crate::bench::options::Options;
 use crate::bench::report::Report;
 use crate::bench::usage::Before;
 use crate::exit::Failure;
-use crate::grpc::Receive;
 use crate::output::{self, Format};
 
 /// Longer than any run: nothing comes back by itself.
@@ -41,15 +40,7 @@ impl Args {
         let others = Clients::consumers(&options).await?;
         options.load.connections = 1;
         let leaving = Clients::consumers(&options).await?;
-        let what = Receive {
-            topic: options.load.topic.clone(),
-            group: options.load.group.clone(),
-            tags: "*".to_owned(),
-            max: 32,
-            invisible: INVISIBLE,
-            wait: Duration::from_secs(5),
-            renew: true,
-        };
+        let what = super::everything(&options.load, INVISIBLE, true);
         super::settle(&leaving, &what).await?;
         fill(&options, self.messages, format).await?;
         let held = super::hold(&leaving, &what, self.messages as usize).await?;

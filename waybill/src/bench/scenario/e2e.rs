@@ -51,15 +51,7 @@ impl Args {
         let options = &self.options;
         options.load.check()?;
         let consumers = Clients::consumers(options).await?;
-        let what = Receive {
-            topic: options.load.topic.clone(),
-            group: options.load.group.clone(),
-            tags: "*".to_owned(),
-            max: 32,
-            invisible: self.invisible,
-            wait: Duration::from_secs(5),
-            renew: false,
-        };
+        let what = super::everything(&options.load, self.invisible, false);
         super::settle(&consumers, &what).await?;
         let producers = Clients::producers(options).await?;
         let messages = Arc::new(Messages::new(options));

@@ -87,16 +87,8 @@ impl Way {
 
     async fn sidecar(options: &Options, count: usize, format: Format) -> Result<Self, Failure> {
         let clients = Clients::consumers(options).await?;
-        let what = Receive {
-            topic: options.load.topic.clone(),
-            group: options.load.group.clone(),
-            tags: "*".to_owned(),
-            max: 32,
-            invisible: INVISIBLE,
-            wait: Duration::from_secs(5),
-            // As push consumers do: the sidecar keeps the handle and has more to do.
-            renew: true,
-        };
+        // As push consumers do: the sidecar keeps the handle and has more to do.
+        let what = super::everything(&options.load, INVISIBLE, true);
         super::settle(&clients, &what).await?;
         fill(options, count as u64, format).await?;
         let held = Mutex::new(super::hold(&clients, &what, count).await?);

@@ -9,11 +9,14 @@ pub(crate) mod leases;
 pub(crate) mod receive_ack;
 pub(crate) mod send;
 
+use std::time::Duration;
+
 use futures::future::try_join_all;
 use parking_lot::Mutex;
 use waybill_protocol::grpc::v2;
 
 use super::clients::Clients;
+use super::options::Load;
 use crate::exit::Failure;
 use crate::grpc::Receive;
 
@@ -27,6 +30,19 @@ fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(rate) if rate.is_finite() && (0.001..=1_000_000.0).contains(&rate) => Ok(rate),
         _other => Err(format!("\"{text}\" is no rate: write messages a second, such as 300")),
+    }
+}
+
+/// How the clients of a measurement receive: whatever the topic has, as many as one receive may bring.
+fn everything(load: &Load, invisible: Duration, renew: bool) -> Receive {
+    Receive {
+        topic: load.topic.clone(),
+        group: load.group.clone(),
+        tags: "*".to_owned(),
+        max: 32,
+        invisible,
+        wait: Duration::from_secs(5),
+        renew,
     }
 }
 
