@@ -4,12 +4,16 @@ import json
 import pathlib
 import re
 import sys
+import tempfile
 import unittest
+import unittest.mock
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE / "raw")]
+sys.path[:0] = [str(HERE), str(HERE / "raw"), str(HERE / "apache")]
+import apache  # noqa: E402
 import checks  # noqa: E402
 import compare  # noqa: E402
+import logs  # noqa: E402
 import remoting  # noqa: E402
 from clients import OperationError  # noqa: E402
 
@@ -103,6 +107,45 @@ class Frames(unittest.TestCase):
         for encode in (remoting.encode_json, remoting.encode_binary):
             frame = remoting.decode(encode(17, {"topic": "Grüße", "n": 5}, b"body", opaque=7))
             self.assertEqual((frame.code, frame.ext, frame.body, frame.opaque), (17, {"topic": "Grüße", "n": "5"}, b"body", 7))
+
+
+class Disk(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_what_programs_said_is_kept_and_their_stores_are_not(self):
+        run, kept = self.folder / "run", self.folder / "kept"
+        for file in ("one/broker.log", "one/sidecar.yaml", "one/data/log/0.log", "two/apache/store/commitlog/0.log"):
+            (run / file).parent.mkdir(parents=True, exist_ok=True)
+            (run / file).write_text(file)
+        logs.keep(run, kept)
+        self.assertEqual({str(f.relative_to(kept)) for f in kept.rglob("*") if f.is_file()}, {"one/broker.log", "one/sidecar.yaml"})
+        logs.drop_stores(run)
+        self.assertEqual({str(f.relative_to(run)) for f in run.rglob("*") if f.is_file()}, {"one/broker.log", "one/sidecar.yaml"})
+
+    def store(self, used, flush):
+        store = self.folder / "store"
+        with unittest.mock.patch.object(apache, "disk_used", lambda _: used), unittest.mock.patch.object(apache, "MEMORY", self.folder):
+            apache.make_store(store, flush)
+        return store
+
+    def test_apaches_store_is_on_the_disk_while_there_is_room(self):
+        self.assertFalse(self.store(0.79, "async").is_symlink())
+
+    def test_apaches_store_is_in_memory_when_the_broker_would_refuse_and_goes_when_it_stops(self):
+        store = self.store(0.85, "async")
+        target = store.resolve()
+        self.assertTrue(store.is_symlink() and target.is_dir())
+        apache.Apache(dir=self.folder).stop()
+        self.assertFalse(store.is_symlink() or target.exists())
+
+    def test_what_waits_for_the_disk_is_not_moved_and_a_full_disk_is_said(self):
+        self.assertFalse(self.store(0.85, "sync").is_symlink())
+        (self.folder / "store").rmdir()
+        with self.assertRaisesRegex(RuntimeError, "make room"):
+            self.store(0.95, "sync")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -12,6 +13,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 GRACE_S = 10
+# What a whole run from nothing writes, in bytes, and a little more.
+DISK_NEEDED = 12 * 10 ** 9
 
 
 @dataclasses.dataclass
@@ -35,6 +38,7 @@ class Outcome:
     failed: int
     skipped: int
     seconds: float
+    disk_left: int  # bytes, at its end
 
 
 def run(stage):
@@ -51,7 +55,12 @@ def run(stage):
     elif code == 0 and passed + failed + skipped == 0:
         passed = 1
     print(f"== {stage.name}: {'ok' if failed == 0 else 'FAILED'} after {seconds:.0f} s", flush=True)
-    return Outcome(stage.name, passed, failed, skipped, seconds)
+    return Outcome(stage.name, passed, failed, skipped, seconds, disk_left())
+
+
+def disk_left():
+    """Bytes that may still be written where the checkout is."""
+    return shutil.disk_usage(ROOT).free
 
 
 def execute(stage, log):
@@ -124,14 +133,16 @@ def number(line, pattern):
 def run_all(stages):
     """Runs the stages, prints the table and the closing line, and returns the exit code."""
     outcomes = []
+    if disk_left() < DISK_NEEDED:
+        print(f"== {disk_left() / 1e9:.1f} GB of disk are left; from nothing, a whole run needs {DISK_NEEDED / 1e9:.0f} GB", flush=True)
     for stage in stages:
         outcomes.append(run(stage))
         if stage.essential and outcomes[-1].failed:
             print(f"== the rest is not run: it needs {stage.name}", flush=True)
             break
-    print(f"\n{'stage':14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}")
+    print(f"\n{'stage':14}{'passed':>8}{'failed':>8}{'skipped':>9}{'seconds':>9}{'GB left':>9}")
     for o in outcomes:
-        print(f"{o.name:14}{o.passed:8}{o.failed:8}{o.skipped:9}{o.seconds:9.0f}")
+        print(f"{o.name:14}{o.passed:8}{o.failed:8}{o.skipped:9}{o.seconds:9.0f}{o.disk_left / 1e9:9.1f}")
     print(f"{'all':14}{'':25}{sum(o.seconds for o in outcomes):9.0f}\n")
     passed, failed, skipped = (sum(getattr(o, w) for o in outcomes) for w in ("passed", "failed", "skipped"))
     closing = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")

@@ -18,7 +18,8 @@ From Python:
         a.pids          # {"namesrv": …, "broker": …, "proxy": …}
 
 Several instances can live side by side, each in a folder of its own (--dir). Ports are free ones unless given.
-Everything listens on, and announces, 127.0.0.1. The store lives in the folder and goes with it.
+Everything listens on, and announces, 127.0.0.1. The store lives in the folder, or in memory where the disk is fuller than
+Apache's broker bears, and goes when the broker stops.
 The packages come from Maven by name (pom.xml) into .cache/lib beside this file, once.
 Python standard library only; needs Java 11 or later, and Maven for the first start.
 """
@@ -46,6 +47,12 @@ MAIN = {"namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
         "broker": "org.apache.rocketmq.broker.BrokerStartup",
         "proxy": "org.apache.rocketmq.proxy.ProxyStartup"}
 UP_TIMEOUT_S = 120
+# Apache's broker refuses messages when its disk is fuller than this, whatever it is configured to bear.
+DISK_FULL = 0.9
+# What is left for a run's own messages and for what others write meanwhile.
+DISK_MARGIN = 0.1
+MEMORY = pathlib.Path("/dev/shm")
+MEMORY_NEEDED = 2 * 1024 ** 3
 DOWN_TIMEOUT_S = 30
 # One appender each, warnings only: the default configuration writes every request to files below the home folder.
 LOGBACK = """<configuration>
@@ -70,6 +77,30 @@ def class_path():
                            check=True, timeout=900, stdin=subprocess.DEVNULL, stdout=sys.stderr)
             stamp.write_text(pom)
     return f"{lib}/*"
+
+
+def disk_used(path):
+    """Which part of the space that may be used is, 0 to 1."""
+    usage = shutil.disk_usage(path)
+    return usage.used / max(usage.used + usage.free, 1)
+
+
+def make_store(store, flush):
+    """Makes the folder of a store where a broker that flushes in this way may write.
+
+    Raises RuntimeError when the disk is too full: for a broker that waits for the disk there is no other place.
+    """
+    used = disk_used(store.parent)
+    if used < DISK_FULL - DISK_MARGIN:
+        store.mkdir(exist_ok=True)
+    elif flush == "async" and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_NEEDED:
+        store.symlink_to(tempfile.mkdtemp(prefix="waybill-apache-", dir=MEMORY))
+        print(f"{used:.0%} of the disk is used and Apache's broker refuses messages at {DISK_FULL:.0%}: its store is in memory",
+              file=sys.stderr, flush=True)
+    elif used > DISK_FULL:
+        raise RuntimeError(f"{used:.0%} of the disk at {store.parent} is used, and Apache's broker refuses messages at {DISK_FULL:.0%}: make room")
+    else:
+        store.mkdir(exist_ok=True)
 
 
 def free_ports():
@@ -199,7 +230,7 @@ class Apache:
             "autoCreateSubscriptionGroup": boolean[o["auto_create_group"]],
             "recallMessageEnable": boolean[o["recall"]],
             # Smaller than upstream's 1 GiB: a file is touched whole when it is made. A full disk must not stop a test early.
-            "mappedFileSizeCommitLog": 256 * 1024 * 1024, "diskMaxUsedSpaceRatio": 95,
+            "mappedFileSizeCommitLog": 64 * 1024 * 1024, "diskMaxUsedSpaceRatio": 95,
             "enableMixedMessageType": "true",
         }
         if o["pop"] == "rocksdb":
@@ -266,6 +297,7 @@ class Apache:
         deadline = time.monotonic() + UP_TIMEOUT_S
         try:
             if own:
+                make_store(self.dir / "store", self.options["flush"])
                 self._start("namesrv", ["-c", str(self.dir / "conf/namesrv.conf")])
                 self._wait("namesrv", lambda: listening(self.ports["namesrv"]), deadline)
                 self._start("broker", ["-c", str(self.dir / "conf/broker.conf")])
@@ -280,7 +312,7 @@ class Apache:
         return self
 
     def stop(self):
-        """Ends the processes (SIGTERM, then SIGKILL), proxy first; keeps the folder."""
+        """Ends the processes (SIGTERM, then SIGKILL), proxy first. The store goes; what they said stays in the folder."""
         for name in ("proxy", "broker", "namesrv"):
             if name not in self.running():
                 continue
@@ -294,6 +326,10 @@ class Apache:
                     os.kill(pid, signal.SIGKILL)
                     deadline = time.monotonic() + DOWN_TIMEOUT_S
                 time.sleep(0.1)
+        store = self.dir / "store"
+        shutil.rmtree(store.resolve(), ignore_errors=True)
+        if store.is_symlink():
+            store.unlink()
 
     def down(self):
         """Stops the processes and removes the folder."""

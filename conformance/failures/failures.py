@@ -19,6 +19,7 @@ import grpc
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import house  # noqa: E402
+import logs  # noqa: E402
 import rows  # noqa: E402
 import restart  # noqa: E402,F401  (registers its rows)
 import reported  # noqa: E402,F401  (the same)
@@ -70,16 +71,8 @@ def attempt(report, row, kind, mode, folder, patience):
         report.add(row, kind, mode, False, None, f"{type(e).__name__}: {e} (logs: {folder.name})")
     except Exception:  # a fault of the suite must show as a failure, not end the run
         report.add(row, kind, mode, False, None, f"suite: {traceback.format_exc()} (logs: {folder.name})")
-
-
-def keep_logs(folder):
-    """Copies what the programs said to KEPT_LOGS."""
-    shutil.rmtree(KEPT_LOGS, ignore_errors=True)
-    for log in [*folder.rglob("*.log"), *folder.rglob("*.err"), *folder.rglob("*.yaml")]:
-        kept = KEPT_LOGS / log.relative_to(folder)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(log, kept)
-    print(f"the logs are in {KEPT_LOGS}", flush=True)
+    finally:
+        logs.drop_stores(folder)
 
 
 def main():
@@ -115,7 +108,7 @@ def main():
                 pool.submit(attempt, report, row, kind, mode, folder / name, ended)
         print(f"\n{report.table()}\n", flush=True)
         if report.failed() or arguments.keep_logs:
-            keep_logs(folder)
+            logs.keep(folder, KEPT_LOGS)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     failed = report.failed()
