@@ -24,7 +24,8 @@ SENDS_AT_ONCE = 16
 # Where Apache's proxy stands before Waybill's broker, the failures of Apache's broker are none.
 NULL_SETTINGS = {("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused")}
 OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message")}
-KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS, "apache-proxy": NULL_SETTINGS}
+BAD_FILTER = {(None, "bad-filter"): ("50001", "Apache takes a filter that it cannot parse for a fault of its own")}
+KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER, "apache-proxy": NULL_SETTINGS}
 
 
 class Failed(Exception):
@@ -286,6 +287,23 @@ def tag_hash(t):
     return filtered(t, "AaAa", ["AaAa", "BBBB", "BBBB", "AaAa"], ["AaAa", "AaAa"])
 
 
+@check("sql-filter")
+def sql_filter(t):
+    """Condition over numbers, texts, NULL and a tag: only what meets it arrives."""
+    topic, group = t.topic(), t.group()
+    condition = "(a > 5 AND b = 'Grüße') OR (c IS NOT NULL AND TAGS IN ('C'))"
+    producer, consumer = t.producer(topic), t.consumer(group, topic, filter=condition, sql=True)
+    sent = [({"a": "6", "b": "Grüße"}, None), ({"a": "5", "b": "Grüße"}, None), ({"a": "6", "b": "x"}, None), ({"a": "10.5", "b": "Grüße"}, "B"),
+            ({"b": "Grüße"}, None), ({"c": "1"}, "C"), ({"c": "1"}, "D"), ({"d": "1"}, "C"), ({}, None)]
+    for i, (properties, tag) in enumerate(sent):
+        t.send(producer, topic, b"%d" % i, **({"properties": properties} if properties else {}), **({"tag": tag} if tag else {}))
+    found = t.receive_until(consumer, 3, ack=True)
+    found += t.receive(consumer)  # and nothing more
+    got = sorted(m["body"] for m in found)
+    expect(got == [b"0", b"3", b"5"], f"got {got}")
+    return f"{len(found)} of {len(sent)}"
+
+
 @check("properties")
 def properties(t):
     """Body, tag, keys and properties with unicode arrive byte for byte; the id is the one of the receipt."""
@@ -480,6 +498,13 @@ def illegal_names(t):
     one = refused(lambda: t.send(producer, "bad topic!", b"x"), 40002, "topic")
     two = refused(lambda: t.receive(t.consumer("bad group!", topic)), 40003, "group")
     return f"{one}; {two}"
+
+
+@check("bad-filter")
+def bad_filter(t):
+    """Receiving with the condition "a >>> 5": ILLEGAL_FILTER_EXPRESSION 40010."""
+    topic, _ = working_producer(t)
+    return refused(lambda: t.receive(t.consumer(t.group(), topic, filter="a >>> 5", sql=True)), 40010, "receive")
 
 
 @check("oversize")

@@ -131,6 +131,29 @@ async fn tags_are_compared_by_string() {
 }
 
 #[tokio::test]
+async fn a_condition_decides_by_properties() {
+    let rig = Rig::new();
+    rig.topic("t", 2).await;
+    rig.group("g").await;
+    for (id, tag) in [("1", "A"), ("2", "B"), ("3", "C"), ("4", "A")] {
+        rig.send_tagged("t", id, tag).await;
+    }
+    let header = |exp: &str| PopMessageRequestHeader {
+        exp_type: Some("SQL92".into()),
+        exp: Some(exp.into()),
+        ..rig.pop_command("g", "t", 32, 10_000)
+    };
+    let refused = rig.pop_raw(header("TAGS >>> 5")).await;
+    assert_eq!(refused.code, response::SUBSCRIPTION_PARSE_FAILED);
+    assert!(refused.remark.expect("says why").contains("character 7"), "where the mistake is");
+    let mut ids: Vec<String> =
+        rig.got(&rig.pop_raw(header("TAGS IN ('A', 'C') AND x IS NULL")).await).iter().map(Got::id).collect();
+    ids.sort();
+    assert_eq!(ids, ["1", "3", "4"]);
+    assert!(rig.pop("g", "t", 32, 10_000).await.is_empty(), "what was filtered out is done for this group");
+}
+
+#[tokio::test]
 async fn after_the_last_attempt_there_is_one_copy_in_the_dead_letter_topic() {
     let rig = Rig::new();
     rig.topic("t", 1).await;

@@ -78,7 +78,8 @@ public class Agent {
     }
 
     private static Map<String, FilterExpression> subscription(JsonObject c) {
-        return Map.of(text(c, "topic"), new FilterExpression(text(c, "filter"), FilterExpressionType.TAG));
+        return Map.of(text(c, "topic"), new FilterExpression(text(c, "filter"),
+            c.has("sql") ? FilterExpressionType.SQL92 : FilterExpressionType.TAG));
     }
 
     private JsonObject run(JsonObject c) throws Exception {

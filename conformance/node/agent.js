@@ -2,6 +2,7 @@
 // One JSON object a line in, one a line out; see "Agents" in ../README.md. Commands run concurrently.
 'use strict';
 const readline = require('node:readline');
+const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, FilterExpression, ClientException } = require('rocketmq-client-nodejs');
 
 const argument = name => process.argv[process.argv.indexOf(name) + 1];
@@ -29,6 +30,10 @@ async function open(name, client) {
   clients.set(name, client);
 }
 
+function subscription(c) {
+  return new Map([[c.topic, new FilterExpression(c.filter, c.sql ? FilterType.SQL : FilterType.TAG)]]);
+}
+
 const operations = {
   async producer(c) {
     await open(c.name, new Producer({ ...options(c), topics: c.topics }));
@@ -43,7 +48,7 @@ const operations = {
   async consumer(c) {
     await open(c.name, new SimpleConsumer({
       ...options(c), consumerGroup: c.group, awaitDuration: c.await_s * 1000,
-      subscriptions: new Map([[c.topic, new FilterExpression(c.filter)]]),
+      subscriptions: subscription(c),
     }));
   },
   async receive(c) {
@@ -72,7 +77,7 @@ const operations = {
     const released = new Promise(resolve => releases.set(c.name, resolve));
     if (!c.hold) releases.get(c.name)();
     await open(c.name, new PushConsumer({
-      ...options(c), consumerGroup: c.group, subscriptions: new Map([[c.topic, new FilterExpression(c.filter)]]),
+      ...options(c), consumerGroup: c.group, subscriptions: subscription(c),
       messageListener: {
         async consume(m) {
           seen.push({ ...show(m), at: Date.now() / 1000 });

@@ -14,9 +14,14 @@ from rocketmq.v5.consumer.push.message_listener import ConsumeResult, MessageLis
 from rocketmq.v5.consumer.push.push_consumer import PushConsumer
 from rocketmq.v5.consumer.simple.simple_consumer import SimpleConsumer
 from rocketmq.v5.exception import ClientException
+from rocketmq.grpc_protocol import FilterType
 from rocketmq.v5.model.filter_expression import FilterExpression
 from rocketmq.v5.model.message import Message
 from rocketmq.v5.producer.producer import Producer
+
+
+def subscription(c):
+    return {c["topic"]: FilterExpression(c["filter"], FilterType.SQL if c.get("sql") else FilterType.TAG)}
 
 
 class Agent:
@@ -46,7 +51,7 @@ class Agent:
         return {"id": self.clients[c["name"]].send(m).message_id}
 
     def consumer(self, c):
-        client = SimpleConsumer(self.configuration(), c["group"], {c["topic"]: FilterExpression(c["filter"])},
+        client = SimpleConsumer(self.configuration(), c["group"], subscription(c),
                                 await_duration=c["await_s"], tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client
@@ -88,7 +93,7 @@ class Agent:
                 gate.wait()
                 return ConsumeResult.FAILURE if m.delivery_attempt <= c["fail_attempts"] else ConsumeResult.SUCCESS
 
-        client = PushConsumer(self.configuration(), c["group"], Listener(), {c["topic"]: FilterExpression(c["filter"])},
+        client = PushConsumer(self.configuration(), c["group"], Listener(), subscription(c),
                               tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client

@@ -1,8 +1,9 @@
-//! Which messages a consumer asked for: tags, compared by string equality.
+//! Which messages a consumer asked for: tags, compared by string equality, or an SQL92 condition on properties.
 //!
 //! The index keeps a hash of each message's tag, so that most messages that do not match are passed over without being read.
 //! Equal hashes decide nothing: the tag itself is compared before a message is given out or skipped.
 
+use waybill_protocol::filter::Condition;
 use waybill_protocol::message::{java_hash, properties};
 
 use crate::error::BrokerError;
@@ -11,23 +12,32 @@ use crate::error::BrokerError;
 const TAGS_MAX: usize = 1024;
 
 /// A parsed subscription expression.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Filter {
     /// Every message.
     All,
     /// Messages with one of these tags, each with its hash.
     Tags(Vec<(u32, String)>),
+    /// Messages whose properties meet this condition.
+    Sql(Condition),
 }
 
 impl Filter {
-    /// Parses an expression: absent, empty or `*` is everything, otherwise tags separated by `||`.
+    /// Parses an expression: absent, empty or `*` is everything, otherwise tags separated by `||`, or a condition.
     pub(crate) fn parse(kind: Option<&str>, expression: Option<&str>) -> Result<Self, BrokerError> {
         let expression = expression.unwrap_or("").trim();
         match kind.unwrap_or("TAG") {
             "" | "TAG" => {}
-            "SQL92" => return Err(BrokerError::IllegalFilter("SQL92 filters are not supported yet, use tags".into())),
+            "SQL92" if expression.is_empty() || expression == "*" => return Ok(Self::All),
+            "SQL92" => {
+                return Condition::parse(expression)
+                    .map(Self::Sql)
+                    .map_err(|e| BrokerError::IllegalFilter(e.to_string()));
+            }
             other => {
-                return Err(BrokerError::IllegalFilter(format!("unknown expression type {other:?}, known is TAG")));
+                return Err(BrokerError::IllegalFilter(format!(
+                    "unknown expression type {other:?}, known are TAG and SQL92"
+                )));
             }
         }
         if expression.is_empty() || expression == "*" {
@@ -58,6 +68,7 @@ impl Filter {
     pub(crate) fn by_hash(&self, hash: u32) -> Option<bool> {
         match self {
             Self::All => Some(true),
+            Self::Sql(_) => None,
             Self::Tags(tags) => {
                 if tags.iter().any(|(wanted, _)| *wanted == hash) {
                     None
@@ -72,6 +83,7 @@ impl Filter {
     pub(crate) fn matches(&self, raw_properties: &str) -> bool {
         match self {
             Self::All => true,
+            Self::Sql(condition) => condition.matches(|name| properties::get(raw_properties, name)),
             Self::Tags(tags) => properties::get(raw_properties, properties::TAGS)
                 .is_some_and(|tag| tags.iter().any(|(_, wanted)| wanted == tag)),
         }

@@ -23,7 +23,7 @@ use tokio::sync::{mpsc, RwLock};
 struct Consumer {
     client: SimpleConsumer,
     topic: String,
-    filter: String,
+    filter: FilterExpression,
 }
 
 #[derive(Default)]
@@ -110,17 +110,18 @@ impl Agent {
         option.set_topics(vec![text(c, "topic")?]);
         let mut client = SimpleConsumer::new(option, self.option(c)).map_err(client_error)?;
         client.start().await.map_err(client_error)?;
-        let consumer = Consumer { client, topic: text(c, "topic")?.into(), filter: text(c, "filter")?.into() };
+        let kind = if c["sql"].as_bool() == Some(true) { FilterType::Sql } else { FilterType::Tag };
+        let filter = FilterExpression::new(kind, text(c, "filter")?);
+        let consumer = Consumer { client, topic: text(c, "topic")?.into(), filter };
         self.consumers.write().await.insert(text(c, "name")?.into(), Arc::new(consumer));
         Ok(json!({}))
     }
 
     async fn receive(&self, c: &Value) -> Result<Value, Value> {
         let consumer = self.consumers.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
-        let filter = FilterExpression::new(FilterType::Tag, consumer.filter.clone());
         let invisible = Duration::from_secs(c["invisible_s"].as_u64().unwrap_or(0));
         let max = c["max"].as_i64().unwrap_or(1) as i32;
-        let messages = consumer.client.receive_with(&consumer.topic, &filter, max, invisible).await.map_err(client_error)?;
+        let messages = consumer.client.receive_with(&consumer.topic, &consumer.filter, max, invisible).await.map_err(client_error)?;
         let mut shown = Vec::new();
         for m in messages {
             let reference = format!("{}/{}", text(c, "name")?, self.next.fetch_add(1, Ordering::Relaxed));

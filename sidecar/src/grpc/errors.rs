@@ -114,7 +114,7 @@ pub(super) enum Problem {
     #[error("The deadline time remaining is not enough for polling, please check network condition")]
     PollingTime { old_client: bool },
     #[error("illegal filter expression: {0}")]
-    Filter(&'static str),
+    Filter(String),
     #[error("attempt id is longer than {} bytes", limits::ATTEMPT_ID_BYTES)]
     AttemptIdTooLong,
     #[error("receipt handle is malformed: {0}")]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use waybill_protocol::{
+    filter::Condition,
     grpc::v2::{Endpoints, FilterExpression, FilterType, Message, MessageType, Resource, SystemProperties},
     handle::ReceiptHandle,
     message::properties,
@@ -251,18 +252,23 @@ pub(super) fn filter(expression: Option<&FilterExpression>) -> Result<Filter, Pr
     let Some(filter) = expression else { return Ok(take_all()) };
     let text = filter.expression.trim();
     if text.len() > limits::FILTER_BYTES {
-        return Err(Problem::Filter("too long"));
+        return Err(Problem::Filter("too long".to_owned()));
     }
     let kind = match FilterType::try_from(filter.r#type) {
         Ok(FilterType::Tag | FilterType::Unspecified) => FilterKind::Tag,
         Ok(FilterType::Sql) => FilterKind::Sql92,
-        Err(_) => return Err(Problem::Filter("unknown type")),
+        Err(_) => return Err(Problem::Filter("unknown type".to_owned())),
     };
     if text.is_empty() || text == "*" {
         return Ok(take_all());
     }
     if kind == FilterKind::Tag && tags(text).next().is_none() {
-        return Err(Problem::Filter("no tag in it"));
+        return Err(Problem::Filter("no tag in it".to_owned()));
+    }
+    if kind == FilterKind::Sql92
+        && let Err(error) = Condition::parse(text)
+    {
+        return Err(Problem::Filter(error.to_string()));
     }
     Ok(Filter { kind, expression: text.to_owned() })
 }

@@ -25,6 +25,12 @@ pub fn of(target: &str) -> Vec<Vec<u8>> {
         "batch_change" => vec![batch_change().to_json().to_vec()],
         "bodies" => bodies(),
         "header" => vec![send_fields(), pop_fields()],
+        "filter" => [
+            "(a > 5 AND b = 'Grüße') OR NOT (c IS NOT NULL AND TAGS IN ('C', 'it''s'))",
+            "a NOT BETWEEN -1.5e3 AND 3L AND b <> TRUE",
+        ]
+        .map(|text| text.as_bytes().to_vec())
+        .to_vec(),
         other => panic!("no seeds for {other}"),
     }
 }

@@ -2,6 +2,7 @@
 //! repeatable stream of damaged valid inputs. Each panics if a promise of the crate is broken: nothing else may panic.
 
 use bytes::{Bytes, BytesMut};
+use waybill_protocol::filter::{Condition, FilterError};
 use waybill_protocol::handle::ReceiptHandle;
 use waybill_protocol::message::{self, StoredMessage, properties};
 use waybill_protocol::remoting::{self, Command, ExtFields, Header, JsonBody, SerializeType, pop_info};
@@ -21,6 +22,7 @@ pub const ALL: &[Target] = &[
     ("batch_change", batch_change),
     ("bodies", bodies),
     ("header", header),
+    ("filter", filter),
 ];
 
 const MAX_FRAME: usize = 1 << 20;
@@ -205,5 +207,19 @@ fn typed<H: Header + PartialEq + std::fmt::Debug>(ext: &ExtFields) {
         let mut out = ExtFields::new();
         read.encode(&mut out);
         assert_eq!(H::decode(&out), Ok(read));
+    }
+}
+
+/// A filter: read or refused with a place in it; what was read judges any message.
+pub fn filter(data: &[u8]) {
+    let text = String::from_utf8_lossy(data);
+    match Condition::parse(&text) {
+        Ok(condition) => {
+            for value in [None, Some(""), Some("5"), Some("true"), Some("x")] {
+                let _ = condition.matches(|_| value);
+            }
+        }
+        Err(FilterError::Syntax { at, .. }) => assert!(at <= text.chars().count() + 1),
+        Err(FilterError::TooLong(bytes)) => assert_eq!(bytes, text.len()),
     }
 }

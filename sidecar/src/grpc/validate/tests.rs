@@ -98,10 +98,11 @@ fn filters() {
     assert_eq!(filter(1, ""), tag("*"));
     assert_eq!(filter(0, " * "), tag("*"));
     assert_eq!(filter(1, "A || B"), tag("A || B"));
-    assert_eq!(filter(1, "||"), Err(Problem::Filter("no tag in it")));
+    assert_eq!(filter(1, "||"), Err(Problem::Filter("no tag in it".to_owned())));
     assert_eq!(filter(2, "a > 5"), Ok(Filter { kind: FilterKind::Sql92, expression: "a > 5".to_owned() }));
-    assert_eq!(filter(3, "a"), Err(Problem::Filter("unknown type")));
-    assert_eq!(filter(1, &"a".repeat(limits::FILTER_BYTES + 1)), Err(Problem::Filter("too long")));
+    assert!(matches!(filter(2, "a >>> 5"), Err(Problem::Filter(told)) if told.contains("character 4")));
+    assert_eq!(filter(3, "a"), Err(Problem::Filter("unknown type".to_owned())));
+    assert_eq!(filter(1, &"a".repeat(limits::FILTER_BYTES + 1)), Err(Problem::Filter("too long".to_owned())));
 }
 
 #[test]
