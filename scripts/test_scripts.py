@@ -83,6 +83,24 @@ class Tree(unittest.TestCase):
         self.assertTrue(self.check(tree.long_files, "a.rs", "\n" * 601))
         self.assertFalse(self.check(tree.long_files, "a.rs", "\n" * 600))
 
+    def test_unread_keys(self):
+        table = "    page_size: i64 = 1;\n"
+
+        def unread(code):
+            with tempfile.TemporaryDirectory() as directory:
+                own = pathlib.Path(directory) / "src" / "config"
+                own.mkdir(parents=True)
+                (own / "keys.rs").write_text(table)
+                (own / "mod.rs").write_text("self.page_size > 0")
+                (own.parent / "a.rs").write_text(code)
+                subprocess.run(["git", "init", "-q", directory], check=True)
+                keys = [(own / "keys.rs", r"^    (\w+): ", own)]
+                with mock.patch.object(tree, "ROOT", pathlib.Path(directory)), mock.patch.object(tree, "KEYS", keys):
+                    return tree.unread_keys()
+
+        self.assertTrue(unread("// page_size"), "what checks a key does not use it")
+        self.assertFalse(unread("config.get().page_size"))
+
     def test_broken_links(self):
         self.assertTrue(self.check(tree.broken_links, "a.md", "see [b](b.md#top)"))
         self.assertFalse(self.check(tree.broken_links, "a.md", "see [a](a.md#top), [b](https://example.org), [c](#c)"))

@@ -82,3 +82,25 @@ def broken_links():
                 if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists():
                     found.append(f"{where(page, number)}: nothing at {target}")
     return found
+
+
+# Where configuration keys are declared (file, pattern of a field), and in which directories they must be used; what makes and checks
+# the keys does not count.
+KEYS = [
+    (ROOT / "sidecar" / "src" / "config" / "keys.rs", r"^    (\w+): [\w:]+ =", ROOT / "sidecar" / "src" / "config"),
+    (ROOT / "broker" / "src" / "config.rs", r"^    pub (\w+): [^()]+,$", ROOT / "broker" / "src" / "config.rs"),
+]
+
+
+def unread_keys():
+    """Every configuration key is read by what it is for: one that is not promises what does not happen."""
+    found = []
+    for table, pattern, own in KEYS:
+        crate = next(parent for parent in table.parents if parent.name == "src")
+        others = [path for path in tracked("*.rs") if crate in path.parents and path != own and own not in path.parents]
+        used = set(re.findall(r"\.\s*(\w+)", "\n".join(path.read_text() for path in others)))
+        fields = [(number, field[1]) for number, line in lines(table) if (field := re.match(pattern, line))]
+        if not fields:
+            found.append(f"{table.relative_to(ROOT)}: no keys found")
+        found += [f"{where(table, number)}: {field} is read nowhere" for number, field in fields if field not in used]
+    return found

@@ -256,6 +256,8 @@ fn policy(config: &Config) -> Policy {
         renew_max_time_ms: config.renew_max_time_ms,
         max_renew_retry_times: u32::try_from(config.max_renew_retry_times).unwrap_or_default(),
         clear_invisible_ms: config.invisible_time_ms_when_clear,
+        max_handles: u32::try_from(config.receipt_handle_max_num).unwrap_or(1),
+        max_handles_per_client: u32::try_from(config.receipt_handle_max_num_per_client).unwrap_or(1),
         max_batch: usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1),
         // A guard only: a request of the backend ends by itself before, and says what became of each handle.
         request_timeout_ms: config.backend_connect_timeout_ms + 2 * config.backend_request_timeout_ms,

@@ -147,32 +147,6 @@ fn what_could_not_be_written_goes_back_whether_held_or_not() {
 }
 
 #[test]
-fn limits_hold_and_what_is_due_last_is_shed_first() {
-    let policy = Policy { max_handles: 3, max_handles_per_client: 2, ..Policy::default() };
-    let mut world = World::with(policy);
-    assert_eq!(world.hold(&handle(1, 77), Mode::Renew).held, 1);
-    let mut long = handle(2, 77);
-    long.invisible_time = 10 * MINUTE;
-    assert_eq!(world.hold(&long, Mode::Keep).held, 1);
-    // One client's limit.
-    assert_eq!(world.hold(&handle(3, 77), Mode::Renew).refused, [0]);
-    let other = Holder { client: "client-b", ..HOLDER };
-    assert_eq!(world.hold_for(other, &handle(4, 77), Mode::Renew).held, 1);
-    // Everybody's limit: the kept handle with ten minutes left gives way.
-    assert_eq!(world.hold_for(other, &handle(5, 77), Mode::Renew).held, 1);
-    assert_eq!((world.newest(&long), world.held(), world.dropped(Dropped::Shed)), (None, 3, 1));
-    // Something later than everything held gives way itself.
-    let third = Holder { client: "client-c", ..HOLDER };
-    world.pass(1_000);
-    assert_eq!(world.hold_for(third, &handle(6, 77), Mode::Renew).refused, [0]);
-    assert_eq!((world.held(), world.core.counters().refused), (3, 2));
-    // Room again.
-    let begun = world.begin_ack(&handle(1, 77));
-    world.end_ack(&begun, AckOutcome::Done);
-    assert_eq!(world.hold_for(third, &handle(6, 77), Mode::Renew).held, 1);
-}
-
-#[test]
 fn a_drain_releases_everything() {
     let mut world = World::new();
     for offset in 0..5 {

@@ -5,7 +5,7 @@ mod receipts_common;
 use receipts_common::*;
 use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_sidecar::receipts::{
-    AckOutcome, ChangeError, ChangeOutcome, ChannelKind, Holder, Mode, Policy,
+    AckOutcome, ChangeError, ChangeOutcome, ChannelKind, Mode, Policy,
     core::{Ask, Dropped, Intent, Purpose},
 };
 
@@ -471,23 +471,4 @@ fn handles_popped_together_are_renewed_in_few_requests() {
     }
     assert!(wakes <= 4, "{wakes} wakes");
     assert!(batches.len() <= 13, "{} requests", batches.len());
-}
-
-/// Memory is bounded: over the limit everything is refused or shed, and counted.
-#[test]
-fn a_flood_is_bounded_and_counted() {
-    let policy = Policy { max_handles: 500, max_handles_per_client: 75, ..Policy::default() };
-    let mut world = World::with(policy);
-    let mut refused = 0;
-    for offset in 0..2_000 {
-        let client = format!("client-{}", offset % 7);
-        let mut handle = handle(offset, 77);
-        handle.invisible_time = 60_000 + offset * 7_919 % 20_000;
-        refused += world.hold_for(Holder { client: &client, ..HOLDER }, &handle, Mode::Renew).refused.len() as u64;
-    }
-    let counters = world.core.counters();
-    assert_eq!(world.held(), 500);
-    assert_eq!(counters.refused, refused);
-    assert_eq!(counters.registered - counters.dropped(Dropped::Shed), 500);
-    assert!(counters.dropped(Dropped::Shed) > 0 && refused > 0);
 }

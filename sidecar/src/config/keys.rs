@@ -4,6 +4,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::receipts::{DEFAULT_MAX_HANDLES, DEFAULT_MAX_HANDLES_PER_CLIENT, MAX_HANDLES};
+
 use super::key::{Allowed, Effect, Key, ShutdownPolicy, Value, address_list, any_text};
 
 const SECOND: i64 = 1_000;
@@ -59,6 +61,8 @@ macro_rules! keys {
 }
 
 const ANY_COUNT: Allowed = Allowed::Number(1, 1_000_000);
+/// What can be addressed.
+const HANDLES: Allowed = Allowed::Number(1, MAX_HANDLES as i64);
 /// Zero or less switches the check off, as upstream has it.
 const LIMIT: Allowed = Allowed::Number(-1, i32::MAX as i64);
 
@@ -107,8 +111,6 @@ keys! {
     shutdown_policy: ShutdownPolicy = "shutdownPolicy", ShutdownPolicy::Leave, Allowed::OneOf(&ShutdownPolicy::WORDS), "", Dynamic;
     /// Answer routes with the port the client used instead of `grpcServerPort`.
     use_endpoint_port_from_request: bool = "useEndpointPortFromRequest", false, Allowed::Bool, "", Dynamic;
-    /// How long a client may take to answer a command that was sent to it over its telemetry stream.
-    grpc_proxy_relay_request_timeout_seconds: i64 = "grpcProxyRelayRequestTimeoutInSeconds", 5, Allowed::Number(1, 600), "s", Dynamic;
 
     /// The largest message body. 0 or less: no limit here.
     max_message_size: i64 = "maxMessageSize", 4 * MIB, LIMIT, "bytes", Dynamic;
@@ -166,6 +168,12 @@ keys! {
     max_renew_retry_times: i64 = "maxRenewRetryTimes", 3, Allowed::Number(0, 1_000), "", Dynamic;
     /// Messages of a client that left become visible again after this.
     invisible_time_ms_when_clear: i64 = "invisibleTimeMillisWhenClear", SECOND, Allowed::Number(0, HOUR), "ms", Dynamic;
+    /// The most messages that are kept for all clients together. Over it the messages with the latest deadline are no
+    /// longer renewed, nor returned when their client leaves: their leases end by themselves. The log says so.
+    receipt_handle_max_num: i64 = "receiptHandleMaxNum", i64::from(DEFAULT_MAX_HANDLES), HANDLES, "", Dynamic;
+    /// The same, for one client.
+    receipt_handle_max_num_per_client: i64 =
+        "receiptHandleMaxNumPerClient", i64::from(DEFAULT_MAX_HANDLES_PER_CLIENT), HANDLES, "", Dynamic;
     /// A client that has not been heard for so long is gone.
     channel_expired_timeout_ms: i64 = "channelExpiredTimeout", 120 * SECOND, Allowed::Number(SECOND, DAY), "ms", Dynamic;
 

@@ -9,6 +9,7 @@ use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::Changer,
+    complain,
     core::{Dropped, Find, Intent},
     driver,
     metrics::Scrape,
@@ -28,12 +29,13 @@ pub struct Receipts {
 }
 
 impl Receipts {
-    /// A manager that renews and returns until `stop`. Must be called within a tokio runtime: it spawns one task.
+    /// A manager that renews and returns until `stop`. Must be called within a tokio runtime: it spawns two tasks.
     ///
     /// Requests that are under way when it stops are not aborted; each ends within `request_timeout_ms`.
     #[must_use]
     pub fn start(policy: Policy, changer: Arc<dyn Changer>, stop: CancellationToken) -> Self {
         let shared = Arc::new(Shared::new(policy));
+        tokio::spawn(complain::run(shared.clone(), stop.clone()));
         tokio::spawn(driver::run(shared.clone(), changer, stop));
         Self { shared }
     }
@@ -52,7 +54,9 @@ impl Receipts {
     /// Takes over messages that were popped for a client, before they are written to it.
     #[must_use = "what was returned must not be delivered"]
     pub fn register(&self, holder: Holder<'_>, kind: ChannelKind, received: Vec<Received>) -> Registered {
-        self.shared.with(|core, now| core.register(now, holder, kind, &received))
+        let registered = self.shared.with(|core, now| core.register(now, holder, kind, &received));
+        self.shared.look_for_overload();
+        registered
     }
 
     /// The newest handle of the delivery that `client_handle` names, or `client_handle` itself if it is not held here.

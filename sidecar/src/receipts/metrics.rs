@@ -45,7 +45,7 @@ impl Metrics {
         );
         registry.register_with_unit(
             "waybill_sidecar_receipts_lag",
-            "How late the earliest handle was when a request was made",
+            "For how long the handle due longest had waited when a request was made",
             Unit::Seconds,
             self.lag.clone(),
         );
@@ -68,9 +68,12 @@ impl fmt::Debug for Scrape {
 
 impl Collector for Scrape {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let (stats, counters, requests) =
-            self.0.read(|core, _| (core.stats(), *core.counters(), core.requests() as u64));
+        let (stats, counters, requests, lag_ms) =
+            self.0.read(|core, now| (core.stats(), *core.counters(), core.requests() as u64, core.lag(now)));
         encode_gauges(&mut encoder, &stats, requests)?;
+        let lag = ConstGauge::new(lag_ms as f64 / 1_000.0);
+        let (name, help) = ("waybill_sidecar_receipts_oldest_due", "For how long the handle due longest has waited");
+        lag.encode(encoder.encode_descriptor(name, help, Some(&Unit::Seconds), lag.metric_type())?)?;
         encode_counters(&mut encoder, &counters)
     }
 }

@@ -2,6 +2,7 @@
 //! client leaves.
 
 mod changer;
+mod complain;
 pub mod core;
 mod driver;
 mod facade;
@@ -14,7 +15,10 @@ mod types;
 pub use self::{
     changer::{Change, ChangeError, Changer},
     facade::Receipts,
-    policy::{MAX_HANDLES, MAX_REQUESTS_PER_BROKER, Policy, PromiseSettings, lease_of_group, promise},
+    policy::{
+        DEFAULT_MAX_HANDLES, DEFAULT_MAX_HANDLES_PER_CLIENT, MAX_HANDLES, MAX_REQUESTS_PER_BROKER, Policy,
+        PromiseSettings, lease_of_group, promise,
+    },
     ticket::{AckTicket, ChangeTicket},
     types::*,
 };

@@ -19,9 +19,9 @@ pub struct Policy {
     /// How long the n-th renewal extends the lease; the last value counts for all further ones. An empty list means one
     /// minute.
     pub renew_steps_ms: Vec<i64>,
-    /// Most handles of one client.
+    /// `receiptHandleMaxNumPerClient`: most handles of one client.
     pub max_handles_per_client: u32,
-    /// Most handles of all clients together. At most [`MAX_HANDLES`].
+    /// `receiptHandleMaxNum`: most handles of all clients together. At most [`MAX_HANDLES`].
     pub max_handles: u32,
     /// Most entries of one request to a broker (`batchChangeInvisibleTimeMaxNum`), at least 1.
     pub max_batch: usize,
@@ -34,6 +34,12 @@ pub struct Policy {
 
 /// Requests of the receipt manager to one broker at the same time, unless a policy says otherwise.
 pub const MAX_REQUESTS_PER_BROKER: usize = 8;
+
+/// `receiptHandleMaxNum`, unless the configuration says otherwise.
+pub const DEFAULT_MAX_HANDLES: u32 = 1_200_000;
+
+/// `receiptHandleMaxNumPerClient`, unless the configuration says otherwise.
+pub const DEFAULT_MAX_HANDLES_PER_CLIENT: u32 = 100_000;
 
 /// No sidecar can hold more handles than this.
 pub const MAX_HANDLES: u32 = 1 << 24;
@@ -49,8 +55,8 @@ impl Default for Policy {
             max_renew_retry_times: 3,
             clear_invisible_ms: SECOND,
             renew_steps_ms: [1, 3, 5, 10, 30, 60].map(|minutes| minutes * MINUTE).to_vec(),
-            max_handles_per_client: 100_000,
-            max_handles: 1_200_000,
+            max_handles_per_client: DEFAULT_MAX_HANDLES_PER_CLIENT,
+            max_handles: DEFAULT_MAX_HANDLES,
             max_batch: 1_024,
             max_requests_per_broker: MAX_REQUESTS_PER_BROKER,
             request_timeout_ms: 6 * SECOND,

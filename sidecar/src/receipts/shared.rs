@@ -11,7 +11,7 @@ use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
     changer::ChangeError,
-    core::{Begun, Core, Find, Id, Intent, Item, Step},
+    core::{Begun, Core, Find, Id, Intent, Item, NotKept, Step},
     metrics::Metrics,
     policy::Policy,
     types::Holder,
@@ -54,6 +54,8 @@ pub(super) struct Shared {
     started: Instant,
     /// Wakes the driver.
     pub(super) wake: Notify,
+    /// Tells that something is not kept for lack of room.
+    pub(super) overload: Notify,
     /// Tells that something ended.
     pub(super) progress: Notify,
     pub(super) metrics: Metrics,
@@ -65,6 +67,7 @@ impl Shared {
             state: Mutex::new(State { core: Core::new(policy), waiters: HashMap::new(), asleep_until: i64::MAX }),
             started: Instant::now(),
             wake: Notify::new(),
+            overload: Notify::new(),
             progress: Notify::new(),
             metrics: Metrics::default(),
         }
@@ -93,6 +96,17 @@ impl Shared {
         let result = event(&mut state.core, now);
         self.rouse(&mut state, now);
         result
+    }
+
+    /// Tells whoever says so in the log that there is something to say.
+    pub(super) fn look_for_overload(&self) {
+        if self.state.lock().core.has_not_kept() {
+            self.overload.notify_one();
+        }
+    }
+
+    pub(super) fn take_not_kept(&self) -> Vec<NotKept> {
+        self.state.lock().core.take_not_kept()
     }
 
     fn rouse(&self, state: &mut State, now: i64) {

@@ -100,6 +100,8 @@ pub(super) struct Entry {
     pub(super) in_flight: bool,
     /// The client never got the message.
     pub(super) undelivered: bool,
+    /// Among those that may be shed.
+    pub(super) may_be_shed: bool,
 }
 
 impl Entry {
@@ -135,6 +137,7 @@ impl Entry {
             place: Place::Nowhere,
             in_flight: false,
             undelivered: false,
+            may_be_shed: false,
         };
         entry.set_handle(handle);
         entry

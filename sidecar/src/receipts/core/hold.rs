@@ -7,10 +7,7 @@ use super::{
     entry::{Duty, Entry, NONE},
     names::Target,
 };
-use crate::receipts::{
-    MAX_HANDLES,
-    types::{ChannelKind, DrainPolicy, Holder, Mode, Received, Registered},
-};
+use crate::receipts::types::{ChannelKind, DrainPolicy, Holder, Mode, Received, Registered};
 
 impl Core {
     /// Takes over messages that were popped for a client, in order.
@@ -32,16 +29,8 @@ impl Core {
                 outcome.held += 1;
                 continue;
             }
-            let lease = item.handle.invisible_time.max(0);
-            let room = if returned {
-                self.entries.has_room()
-            } else {
-                self.make_room(
-                    holder.client,
-                    self.due_at(now, Duty::of(mode_of(kind, item)), now.saturating_add(lease)),
-                )
-            };
-            if !room {
+            let deadline = now.saturating_add(item.handle.invisible_time.max(0));
+            if !(if returned { self.has_room_to_return(holder) } else { self.make_room(holder, deadline) }) {
                 self.counters.refused += 1;
                 outcome.refused.push(position);
                 continue;
@@ -119,25 +108,6 @@ impl Core {
             entry.mode = mode;
             self.set_duty(slot, Duty::of(mode));
             self.schedule(now, slot);
-        }
-    }
-
-    /// Whether one more handle of this client, due at `at`, may be held; sheds what is due last to make room.
-    fn make_room(&mut self, client: &str, at: i64) -> bool {
-        let of_client = self.names.find_client(client).and_then(|client| self.names.clients.get(client));
-        let of_client = of_client.map_or(0, |client| client.entries);
-        if of_client >= self.policy.max_handles_per_client {
-            return false;
-        }
-        if self.entries.len() < self.policy.max_handles.min(MAX_HANDLES) {
-            return true;
-        }
-        match self.timetable.latest() {
-            Some((latest, slot)) if latest > at => {
-                self.drop_entry(slot, Dropped::Shed);
-                true
-            }
-            _ => false,
         }
     }
 

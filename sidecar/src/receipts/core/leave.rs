@@ -62,7 +62,11 @@ impl Core {
         for handle in handles {
             if let Some(id) = self.find_delivery(holder, &handle).and_then(|slot| self.id_of(slot)) {
                 self.give_up(now, id, true);
-            } else if self.supersede(holder, &handle).is_ok() && self.entries.has_room() {
+            } else if self.supersede(holder, &handle).is_err() {
+                // It, or a later delivery, is held already.
+            } else if !self.has_room_to_return(holder) {
+                self.counters.refused += 1;
+            } else {
                 let item = Received { handle, message_id: String::new(), reconsume_times: 0, mode: Mode::Keep };
                 let slot = self.take_over(now, holder, kind, &item, true);
                 self.schedule(now, slot);

@@ -22,6 +22,7 @@ mod entry;
 mod hold;
 mod leave;
 mod names;
+mod overload;
 mod renew;
 mod timetable;
 
@@ -33,17 +34,22 @@ use waybill_protocol::handle::ReceiptHandle;
 pub use self::{
     ack::{Begun, Intent},
     counters::{Counters, Dropped},
+    overload::{Limit, NotKept},
     renew::{Ask, Batch, Item, Purpose, Step},
 };
 use self::{
-    entry::{Duty, NONE, Place, Slab},
+    entry::{Duty, Entry, NONE, Place, Slab},
     names::Names,
+    overload::{Latest, Overload},
     timetable::Timetable,
 };
 use super::{
     policy::Policy,
     types::{DrainPolicy, Holder, Stats},
 };
+
+/// A return is as urgent as a lease that ends so soon.
+const RETURN_WITHIN_MS: i64 = 5_000;
 
 /// Names one held handle, and no later one of the same slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,6 +85,9 @@ pub struct Core {
     by_message: HashTable<u32>,
     names: Names,
     timetable: Timetable,
+    /// What may be shed.
+    latest: Latest,
+    overload: Overload,
     /// When to forget which clients were gone, in order of time.
     gone: VecDeque<(i64, Arc<str>)>,
     draining: Option<DrainPolicy>,
@@ -98,6 +107,8 @@ impl Core {
             by_message: HashTable::new(),
             names: Names::new(),
             timetable: Timetable::new(),
+            latest: Latest::default(),
+            overload: Overload::default(),
             gone: VecDeque::new(),
             draining: None,
             counters: Counters::default(),
@@ -201,7 +212,9 @@ impl Core {
         self.entries.get(id.slot).filter(|entry| entry.generation == id.generation).map(|_| id.slot)
     }
 
+    /// Takes the entry out of the timetable: it must be scheduled anew.
     fn set_duty(&mut self, slot: u32, duty: Duty) {
+        self.unplace(slot);
         let Some(entry) = self.entries.get_mut(slot) else { return };
         let before = std::mem::replace(&mut entry.duty, duty);
         self.count_duty(before, false);
@@ -214,17 +227,18 @@ impl Core {
         }
     }
 
-    /// Takes an entry out of the timetable.
+    /// Takes an entry out of the timetable, and out of what may be shed.
     fn unplace(&mut self, slot: u32) {
+        self.keep_from_shedding(slot);
         let Some(entry) = self.entries.get_mut(slot) else { return };
         let place = std::mem::replace(&mut entry.place, Place::Nowhere);
-        let (target, at) = (entry.target, entry.at);
+        let (target, at, due_by) = (entry.target, entry.at, due_by(entry));
         match place {
             Place::Waiting => {
                 let lane = self.names.targets.get(target).map_or(NONE, |target| target.lane);
                 self.timetable.stop_waiting(lane, at, slot);
             }
-            Place::Ready => self.timetable.unready(target, at, slot),
+            Place::Ready => self.timetable.unready(target, (at, due_by), slot),
             Place::Vacant | Place::Nowhere => {}
         }
     }
@@ -236,13 +250,26 @@ impl Core {
         entry.place = Place::Waiting;
         let lane = self.names.targets.get(entry.target).map_or(NONE, |target| target.lane);
         self.timetable.wait(lane, entry.at, slot);
+        self.allow_shedding(slot);
     }
 
-    fn make_ready(&mut self, slot: u32, due_by: i64) {
+    /// The time of an entry has come: it goes with one of the next requests.
+    fn make_ready(&mut self, slot: u32) {
         self.unplace(slot);
         let Some(entry) = self.entries.get_mut(slot) else { return };
-        entry.at = due_by.max(0);
         entry.place = Place::Ready;
-        self.timetable.make_ready(entry.target, entry.at, slot);
+        let (target, at, due_by) = (entry.target, entry.at, due_by(entry));
+        self.timetable.make_ready(target, (at, due_by), slot);
+        self.allow_shedding(slot);
     }
+}
+
+/// How urgent an entry whose time has come is. The same as long as it is in the timetable: neither its duty nor its
+/// deadline changes there.
+fn due_by(entry: &Entry) -> i64 {
+    match entry.duty {
+        Duty::Return => entry.deadline.min(entry.at.saturating_add(RETURN_WITHIN_MS)),
+        Duty::Renew | Duty::Keep | Duty::GaveUp | Duty::LetGo => entry.deadline,
+    }
+    .max(0)
 }

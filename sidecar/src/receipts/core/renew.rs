@@ -14,8 +14,6 @@ use crate::receipts::{changer::ChangeError, types::DrainPolicy};
 /// Times are rounded to this, so that what is due at almost the same moment shares a request. Renewals are rounded
 /// down, ends of leases up.
 const TICK_MS: i64 = 100;
-/// A return is as urgent as a lease that ends so soon.
-const RETURN_WITHIN_MS: i64 = 5_000;
 const RETURN_RETRY_FIRST_MS: i64 = 500;
 const RETURN_RETRY_LAST_MS: i64 = 5_000;
 /// The last retry of a renewal leaves so much of the lease for the request itself.
@@ -137,10 +135,10 @@ impl Core {
         self.timetable.next(now, self.policy.max_requests_per_broker)
     }
 
-    /// How late the earliest waiting handle is at this moment, in milliseconds.
+    /// For how long the handle that is due for the longest has waited for a request, in milliseconds.
     #[must_use]
     pub fn lag(&self, now: i64) -> i64 {
-        self.next_wake(now).map_or(0, |at| now.saturating_sub(at).max(0))
+        self.timetable.oldest().map_or(0, |at| now.saturating_sub(at).max(0))
     }
 
     /// Requests under way.
@@ -321,8 +319,7 @@ impl Core {
             }
             match self.duty_now(now, slot, deadline, duty) {
                 None => {}
-                Some(Duty::Renew) => self.make_ready(slot, deadline),
-                Some(Duty::Return) => self.make_ready(slot, deadline.min(now.saturating_add(RETURN_WITHIN_MS))),
+                Some(Duty::Renew | Duty::Return) => self.make_ready(slot),
                 Some(Duty::Keep | Duty::GaveUp | Duty::LetGo) => self.wait_until(slot, round_up(deadline)),
             }
         }
@@ -357,7 +354,8 @@ impl Core {
             let Some(slot) = self.timetable.pop_ready(target) else { break };
             let Some(entry) = self.entries.get_mut(slot) else { continue };
             entry.place = Place::Nowhere;
-            let (deadline, duty) = (entry.deadline, entry.duty);
+            let (deadline, duty, at) = (entry.deadline, entry.duty, entry.at);
+            self.timetable.no_longer_due(at);
             match self.duty_now(now, slot, deadline, duty) {
                 Some(duty @ (Duty::Renew | Duty::Return)) => items.extend(self.item(now, slot, duty)),
                 Some(_) => self.schedule(now, slot),
@@ -372,6 +370,7 @@ impl Core {
     }
 
     fn item(&mut self, now: i64, slot: u32, duty: Duty) -> Option<Item> {
+        self.keep_from_shedding(slot);
         let (id, handle) = (self.id_of(slot)?, self.handle_of(slot)?);
         let entry = self.entries.get_mut(slot)?;
         entry.in_flight = true;

@@ -1,22 +1,25 @@
 //! When each handle is due, and which due handle goes first. One lane per broker, so that a broker that does not answer
 //! delays no other.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 const SLOT_BITS: u32 = 24;
 const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 
 /// A time and a slot in one number: ordered by time, half the memory of a pair.
-fn pack(at: i64, slot: u32) -> u64 {
+pub(super) fn pack(at: i64, slot: u32) -> u64 {
     let at = u64::try_from(at).unwrap_or(0).min(u64::MAX >> SLOT_BITS);
     (at << SLOT_BITS) | u64::from(slot)
 }
 
-fn at_of(key: u64) -> i64 {
+pub(super) fn at_of(key: u64) -> i64 {
     i64::try_from(key >> SLOT_BITS).unwrap_or(i64::MAX)
 }
 
-fn slot_of(key: u64) -> u32 {
+pub(super) fn slot_of(key: u64) -> u32 {
     (key & SLOT_MASK) as u32
 }
 
@@ -52,11 +55,13 @@ pub(super) struct Timetable {
     /// Due entries, by target.
     ready: Vec<ReadySet>,
     ready_len: usize,
+    /// How many of them are due since when.
+    due_since: BTreeMap<i64, usize>,
 }
 
 impl Timetable {
     pub(super) fn new() -> Self {
-        Self { lanes: Vec::new(), ready: Vec::new(), ready_len: 0 }
+        Self { lanes: Vec::new(), ready: Vec::new(), ready_len: 0, due_since: BTreeMap::new() }
     }
 
     /// The lane of a broker. Lanes stay for ever; brokers are few.
@@ -115,12 +120,17 @@ impl Timetable {
         }
     }
 
-    pub(super) fn make_ready(&mut self, target: u32, due_by: i64, slot: u32) {
-        self.change_ready(target, |set| set.insert(pack(due_by, slot)));
+    /// An entry that is due since `since`, and urgent by `due_by`.
+    pub(super) fn make_ready(&mut self, target: u32, (since, due_by): (i64, i64), slot: u32) {
+        if self.change_ready(target, |set| set.insert(pack(due_by, slot))) {
+            *self.due_since.entry(since).or_default() += 1;
+        }
     }
 
-    pub(super) fn unready(&mut self, target: u32, due_by: i64, slot: u32) {
-        self.change_ready(target, |set| set.remove(&pack(due_by, slot)));
+    pub(super) fn unready(&mut self, target: u32, (since, due_by): (i64, i64), slot: u32) {
+        if self.change_ready(target, |set| set.remove(&pack(due_by, slot))) {
+            self.no_longer_due(since);
+        }
     }
 
     /// Takes the first entry whose time has come out of a lane.
@@ -143,7 +153,7 @@ impl Timetable {
         self.ready.get(target as usize).map_or(0, |ready| ready.set.len())
     }
 
-    /// Takes the most urgent ready entry of a target.
+    /// Takes the most urgent ready entry of a target; [`Self::no_longer_due`] must follow.
     pub(super) fn pop_ready(&mut self, target: u32) -> Option<u32> {
         let mut first = None;
         self.change_ready(target, |set| {
@@ -153,10 +163,20 @@ impl Timetable {
         first.map(slot_of)
     }
 
-    /// The entry that waits for the latest time of all, with that time.
-    pub(super) fn latest(&self) -> Option<(i64, u32)> {
-        let last = self.lanes.iter().filter_map(|lane| lane.waiting.last()).max()?;
-        Some((at_of(*last), slot_of(*last)))
+    /// One of those that are due since `since` was taken.
+    pub(super) fn no_longer_due(&mut self, since: i64) {
+        if let Some(count) = self.due_since.get_mut(&since) {
+            *count -= 1;
+            if *count == 0 {
+                self.due_since.remove(&since);
+            }
+        }
+    }
+
+    /// The earliest time of all that is not taken yet, whether anything could be sent or not.
+    pub(super) fn oldest(&self) -> Option<i64> {
+        let waiting = self.lanes.iter().filter_map(|lane| lane.waiting.first()).map(|&first| at_of(first));
+        waiting.chain(self.due_since.keys().next().copied()).min()
     }
 
     /// Whether one more request may be sent to the broker of a lane.
@@ -193,12 +213,12 @@ impl Timetable {
 
     /// Changes the ready set of a target and keeps the lane's order of targets true. `change` tells whether it did
     /// anything.
-    fn change_ready(&mut self, target: u32, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
-        let Some(ready) = self.ready.get_mut(target as usize) else { return };
-        let Some(lane) = self.lanes.get_mut(ready.lane as usize) else { return };
+    fn change_ready(&mut self, target: u32, change: impl FnOnce(&mut BTreeSet<u64>) -> bool) -> bool {
+        let Some(ready) = self.ready.get_mut(target as usize) else { return false };
+        let Some(lane) = self.lanes.get_mut(ready.lane as usize) else { return false };
         let (before, length) = (ready.set.first().copied(), ready.set.len());
         if !change(&mut ready.set) {
-            return;
+            return false;
         }
         let after = ready.set.first().copied();
         self.ready_len = self.ready_len + ready.set.len() - length;
@@ -210,5 +230,6 @@ impl Timetable {
                 lane.ready.insert((at_of(after), target));
             }
         }
+        true
     }
 }
