@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use waybill_broker::store::Disk;
+use waybill_broker::store::{Disk, RealDisk};
 
 use crate::museum::Bug;
 use crate::sim::Sim;
@@ -32,6 +32,10 @@ struct State {
     /// By number of the file, kept open.
     files: BTreeMap<u64, (File, BTreeMap<u64, Sector>)>,
     fail_next_sync: bool,
+    /// There is no room for a new segment of the log.
+    full: bool,
+    /// A segment was refused because of that.
+    refused: bool,
     /// Told when a sync begins, which then never ends.
     stop_at_sync: Option<Arc<Notify>>,
 }
@@ -60,6 +64,24 @@ impl SimDisk {
     /// The next sync fails.
     pub fn fail_next_sync(&self) {
         self.state.lock().fail_next_sync = true;
+    }
+
+    /// There is no room any more, or there is again. What is reserved already can be written.
+    pub fn fill(&self, full: bool) {
+        let mut state = self.state.lock();
+        (state.full, state.refused) = (full, false);
+    }
+
+    /// Whether somebody was refused for lack of room.
+    #[must_use]
+    pub fn has_refused(&self) -> bool {
+        self.state.lock().refused
+    }
+
+    /// Whether there is no room.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.state.lock().full
     }
 
     /// Waits until something is written and about to be synced. That sync fails; the machine is to be stopped there.
@@ -120,6 +142,15 @@ impl Disk for SimDisk {
         }
         file.write_all_at(&bytes, offset)?;
         Ok(bytes.len())
+    }
+
+    fn allocate(&self, file: &File, size: u64) -> io::Result<()> {
+        if self.is_full() {
+            self.state.lock().refused = true;
+            self.sim.audit().note("full_disks");
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        RealDisk.allocate(file, size)
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {

@@ -63,15 +63,16 @@ impl World {
             match what {
                 0..15 => self.kill_broker(false).await,
                 15..35 => self.kill_broker(true).await,
-                35..50 => self.kill_sidecar().await,
-                50..62 => self.kill_client(),
-                62..68 => {
+                35..48 => self.kill_sidecar().await,
+                48..58 => self.kill_client(),
+                58..64 => {
                     self.kill_client();
                     self.kill_sidecar().await;
                 }
-                68..80 => self.cut_broker_link(),
-                80..88 => self.cut_client_link(),
-                88..93 => self.fail_sync(),
+                64..74 => self.cut_broker_link(),
+                74..82 => self.cut_client_link(),
+                82..87 => self.fail_sync(),
+                87..93 => self.fill_disk(),
                 93..97 => self.step_broker_clock(),
                 _ => self.step_sidecar_clock(),
             }
@@ -85,6 +86,7 @@ impl World {
         self.net.heal();
         for broker in self.net.brokers() {
             broker.disk.heal();
+            broker.disk.fill(false);
             // What is being started again will be up within its down time.
             for _ in 0..200 {
                 if broker.process().is_some() {
@@ -112,6 +114,7 @@ impl World {
         if !broker.kill().await {
             return;
         }
+        self.sim.audit().note(if power { "power_cuts" } else { "broker_kills" });
         if power {
             broker.disk.cut_power();
         }
@@ -129,6 +132,7 @@ impl World {
         if !sidecar.kill() {
             return;
         }
+        self.sim.audit().note("sidecar_kills");
         let down = self.sim.dice().within(0..=6_000);
         self.sim.audit().trouble(&[&sidecar.name], down + AFTERMATH_MS);
         let sim = self.sim.clone();
@@ -147,6 +151,7 @@ impl World {
         let number = usize::try_from(self.sim.dice().within(0..=last)).unwrap_or(0);
         let dead = self.consumers.swap_remove(number);
         self.sim.say(&dead.id, format_args!("KILLED"));
+        self.sim.audit().note("client_kills");
         self.sim.audit().died(&dead.id);
         self.consumer(dead.kind, dead.group);
     }
@@ -157,6 +162,7 @@ impl World {
             (*dice.pick(&[Cut::Refused, Cut::Silent]), dice.within(100..=12_000))
         };
         self.sim.audit().trouble(&[from, to], long + AFTERMATH_MS);
+        self.sim.audit().note("cuts");
         self.net.cut(from, to, Some(cut));
         let (sim, net, from, to) = (self.sim.clone(), self.net.clone(), from.to_owned(), to.to_owned());
         tokio::spawn(async move {
@@ -181,10 +187,32 @@ impl World {
     fn fail_sync(&self) {
         let broker = self.any_broker();
         self.sim.audit().trouble(&[&broker.name], AFTERMATH_MS);
+        self.sim.audit().note("syncs_to_fail");
         broker.disk.fail_next_sync();
     }
 
+    fn fill_disk(&self) {
+        let broker = self.any_broker();
+        if broker.disk.is_full() {
+            return;
+        }
+        let long = self.sim.dice().within(3_000..=20_000);
+        self.sim.say(&broker.name, format_args!("DISK FULL for {long}"));
+        self.sim.audit().trouble(&[&broker.name], long + AFTERMATH_MS);
+        broker.disk.fill(true);
+        let sim = self.sim.clone();
+        tokio::spawn(async move {
+            sim.sleep(long).await;
+            broker.disk.fill(false);
+        });
+    }
+
     fn step_broker_clock(&self) {
+        // With handles that change, everybody tells by its own clock whether a lease is over; they are taken to agree.
+        if self.sim.plan.moving {
+            return;
+        }
+        self.sim.audit().note("broker_clock_steps");
         let broker = self.any_broker();
         let step = self.sim.dice().within(-20_000..=20_000);
         self.sim.say(&broker.name, format_args!("CLOCK STEPS {step}"));
@@ -193,6 +221,10 @@ impl World {
     }
 
     fn step_sidecar_clock(&self) {
+        if self.sim.plan.moving {
+            return;
+        }
+        self.sim.audit().note("sidecar_clock_steps");
         let sidecar = self.sim.dice().pick(&self.sidecars).clone();
         let step = self.sim.dice().within(-40_000..=40_000);
         self.sim.say(&sidecar.name, format_args!("CLOCK STEPS {step}"));

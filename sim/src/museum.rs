@@ -1,14 +1,17 @@
 //! Bugs that brokers and proxies of the field have had, put in again: what shows that the auditor would see them.
 //!
-//! Each is a thin wrong layer around the real broker, or a wrong disk below it, so that no production code knows of them.
+//! Each is a thin wrong layer around the real broker, a wrong disk below it, or a wrong layer between the real sidecar and its brokers, so
+//! that no production code knows of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use async_trait::async_trait;
 use bytes::BytesMut;
 use clap::ValueEnum;
 use parking_lot::Mutex;
 use waybill_broker::{Broker, Peer};
+use waybill_ops::config::Live;
 use waybill_protocol::handle::ReceiptHandle;
 use waybill_protocol::message::StoredMessage;
 use waybill_protocol::remoting::codes::{own, request, response};
@@ -17,6 +20,10 @@ use waybill_protocol::remoting::{
     ChangeInvisibleTimeResponseHeader, Command, EntryCodes, JsonBody, PopMessageRequestHeader,
     PopMessageResponseHeader, VouchAnswer,
 };
+use waybill_sidecar::backend::MessageService;
+use waybill_sidecar::batching::Caller;
+use waybill_sidecar::config::Config;
+use waybill_sidecar::receipts::{Change, ChangeError, Changer};
 
 /// How long a wrong layer keeps in memory what it has answered already, milliseconds.
 const BUFFERED_MS: u64 = 1_500;
@@ -54,6 +61,10 @@ pub enum Bug {
     PopLockDropped,
     /// A change of a lease that is over is answered OK, with zeros.
     ChangeOfNothingAnsweredOk,
+    /// That a group consumes in order does not survive a restart.
+    OrderForgottenInRestart,
+    /// When renewal is switched off, what was given out to be renewed is renewed no more.
+    FlipStopsRenewal,
 }
 
 /// A message of a group: group, queue, offset.
@@ -85,6 +96,12 @@ impl Exhibit {
     #[must_use]
     pub fn new(bug: Option<Bug>) -> Self {
         Self { bug, memory: Mutex::default() }
+    }
+
+    /// Whether groups are to lose their order when the broker starts again.
+    #[must_use]
+    pub fn forgets_order(&self) -> bool {
+        self.bug == Some(Bug::OrderForgottenInRestart)
     }
 
     /// The broker was started anew.
@@ -317,4 +334,44 @@ fn ack_of(command: &Command) -> Option<Command> {
         extra_info: header.extra_info,
         offset: header.offset,
     }))
+}
+
+/// [`Bug::FlipStopsRenewal`]: what renews looks at the switch as it is now.
+pub struct WrongChanger {
+    real: MessageService,
+    config: Arc<Live<Config>>,
+}
+
+impl WrongChanger {
+    /// In front of the real one.
+    #[must_use]
+    pub fn new(real: MessageService, config: Arc<Live<Config>>) -> Self {
+        Self { real, config }
+    }
+}
+
+#[async_trait]
+impl Changer for WrongChanger {
+    async fn change_invisible(
+        &self,
+        group: &Arc<str>,
+        topic: &Arc<str>,
+        changes: Vec<Change>,
+    ) -> Vec<Result<ReceiptHandle, ChangeError>> {
+        let renews = self.config.get().enable_grpc_channel_receipt_handle_renew;
+        let wanted = |change: &Change| renews || change.caller != Caller::Renewal;
+        let sent: Vec<bool> = changes.iter().map(wanted).collect();
+        let asked = changes.into_iter().filter(wanted).collect();
+        let mut results = Changer::change_invisible(&self.real, group, topic, asked).await.into_iter();
+        let answer = |sent| if sent { results.next() } else { None };
+        sent.into_iter().map(answer).map(|result| result.unwrap_or(Err(ChangeError::Refused))).collect()
+    }
+
+    fn batch_limit(&self, broker: &str) -> usize {
+        self.real.batch_limit(broker)
+    }
+
+    async fn retry_delay_ms(&self, group: &Arc<str>, topic: &Arc<str>, reconsume_times: i32) -> Option<i64> {
+        self.real.retry_delay_ms(group, topic, reconsume_times).await
+    }
 }

@@ -2,6 +2,11 @@
 
 use crate::dice::Dice;
 
+/// The consumer groups: of push consumers, and of simple ones.
+pub const GROUPS: [&str; 2] = ["pushers", "simples"];
+/// What the group's `consumeTimeoutMinute` of 1 comes to, in milliseconds.
+pub const CONSUME_TIMEOUT_MS: i64 = 60_000;
+
 /// The shape of a run. Durations in milliseconds, chances in thousandths.
 #[derive(Debug, Clone)]
 pub struct Plan {
@@ -39,6 +44,14 @@ pub struct Plan {
     pub work_ms: i64,
     /// Deliveries a message gets.
     pub attempts: i32,
+    /// Groups consume in order, and messages are of so many message groups. 0: no order.
+    pub message_groups: i64,
+    /// Brokers give handles that change, as Apache's do, and watch over nobody.
+    pub moving: bool,
+    /// Time between two flips of the renewal switch or drains of sidecars, at most. 0: none.
+    pub upkeep_every_ms: i64,
+    /// Bytes that each message has more than it needs, so that a run goes over several segments of the log.
+    pub padding: usize,
 }
 
 impl Plan {
@@ -64,6 +77,10 @@ impl Plan {
             lease_ms: dice.within(6_000..=12_000),
             work_ms: *dice.pick(&[500, 5_000, 25_000]),
             attempts: i32::try_from(dice.within(3..=8)).unwrap_or(3),
+            message_groups: *dice.pick(&[0, 0, 1, 4]),
+            moving: dice.chance(250),
+            upkeep_every_ms: *dice.pick(&[0, 6_000, 15_000]),
+            padding: *dice.pick(&[0, 3_000, 3_000]),
         }
     }
 }

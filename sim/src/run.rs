@@ -14,12 +14,11 @@ use crate::dice::Dice;
 use crate::faults::World;
 use crate::museum::Bug;
 use crate::net::Net;
-use crate::plan::Plan;
+use crate::plan::{CONSUME_TIMEOUT_MS, GROUPS, Plan};
 use crate::sidecar::{LONGEST_STEP_MS, RENEW_MAX_MS, SidecarNode};
 use crate::sim::Sim;
+use crate::upkeep::upkeep;
 
-/// The consumer groups.
-const GROUPS: [&str; 2] = ["pushers", "simples"];
 /// Reads the dead letters.
 const AUDITORS: &str = "auditors";
 /// What is held when faults are over comes back within the longest lease there can be, `clientGoneAfter`, and this.
@@ -68,7 +67,7 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
         broker.prepare(&[GROUPS[0], GROUPS[1], AUDITORS]).await;
     }
     let net = Net::new(&sim, brokers);
-    let sidecars: Vec<_> = (0..plan.sidecars).map(|number| SidecarNode::new(&sim, &net, number)).collect();
+    let sidecars: Vec<_> = (0..plan.sidecars).map(|number| SidecarNode::new(&sim, &net, number, dir, bug)).collect();
     for sidecar in &sidecars {
         sidecar.start().await;
     }
@@ -81,21 +80,22 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     }
     let producer = Client::new(&sim, &net, &world.sidecars, "producer", 0);
     let producing = tokio::spawn(produce(producer, plan.messages));
+    let keeping = tokio::spawn(upkeep(sim.clone(), world.sidecars.clone()));
     world.suffer().await;
     world.heal().await;
     let _ = producing.await;
+    let _ = keeping.await;
     settle(&sim, &net).await;
     let mut audit = sim.audit();
     audit.conclude();
-    let (violations, counted) = (audit.violations().to_vec(), format!("{:?}", audit.counted));
+    let (violations, counted) = (audit.violations().to_vec(), audit.counts());
     drop(audit);
     Report { trace: sim.trace(), violations, counted }
 }
 
 /// Waits until every message is done; a promise is broken if that takes too long.
 async fn settle(sim: &Arc<Sim>, net: &Arc<Net>) {
-    // With renewal switched off a pop takes messages for the group's `consumeTimeoutMinute`, which is 1.
-    let lease = if sim.plan.renew { RENEW_MAX_MS + LONGEST_STEP_MS } else { 60_000 };
+    let lease = CONSUME_TIMEOUT_MS.max(RENEW_MAX_MS + LONGEST_STEP_MS);
     let end = sim.now() + lease + sim.plan.gone_after_ms + BOUND_MS;
     loop {
         for broker in net.brokers() {

@@ -26,7 +26,7 @@ fn a_seed_gives_the_same_trace_byte_for_byte() {
 }
 
 /// Each bug of the museum, and within how many seeds, from 0 on, the auditor sees it.
-const CAUGHT_WITHIN: [(&str, u64); 14] = [
+const CAUGHT_WITHIN: [(&str, u64); 16] = [
     ("answered-before-durable", 40),
     ("failed-sync-ignored", 150),
     ("ack-buffered", 40),
@@ -41,6 +41,8 @@ const CAUGHT_WITHIN: [(&str, u64); 14] = [
     ("count-lost-in-crash", 40),
     ("pop-lock-dropped", 40),
     ("change-of-nothing-answered-ok", 100),
+    ("order-forgotten-in-restart", 60),
+    ("flip-stops-renewal", 150),
 ];
 
 #[test]

@@ -3,6 +3,7 @@
 use waybill_protocol::handle::ReceiptHandle;
 
 use super::{Audit, Place};
+use crate::plan::CONSUME_TIMEOUT_MS;
 
 /// A message that a client works on, and counts on having for itself.
 #[derive(Debug)]
@@ -44,8 +45,21 @@ impl Audit {
         self.held.insert((got.place.clone(), got.group.clone()), held);
     }
 
+    /// A message is renewed: counts it if the switch of its sidecar is off by now.
+    pub(super) fn renewal_asked(&mut self, place: &Place, group: &str) {
+        let held = self.held.get(&(place.clone(), group.to_owned()));
+        let sidecar = held.and_then(|held| held.sidecars.first());
+        if sidecar.and_then(|sidecar| self.switch_of(sidecar)) == Some(false) {
+            self.note("renewed_over_flip");
+        }
+    }
+
     /// A client speaks through another sidecar.
     pub fn moved(&mut self, client: &str, sidecar: &str) {
+        if self.moving {
+            // The other one does not know which handles have taken the place of which.
+            return self.died(client);
+        }
         for held in self.held.values_mut().filter(|held| held.client == client) {
             held.sidecars.push(sidecar.to_owned());
         }
@@ -87,6 +101,25 @@ impl Audit {
         self.violation(format!(
             "{place} for {group}: given to {client:?} while {holder} works on its delivery {since}, and nothing has failed"
         ));
+    }
+
+    /// A client was told OK to its ack of what it held all the time, and nothing has failed: so it is done.
+    pub fn acked_in_calm(&mut self, client: &str, sidecar: &str, got: &Got) {
+        self.note("acked_in_calm");
+        if self.story(&got.place, &got.group).popped_for(got.handle.pop_time) == Some(CONSUME_TIMEOUT_MS)
+            && self.switch_of(sidecar) == Some(true)
+        {
+            self.note("kept_over_flip");
+        }
+        let most = self.attempts;
+        let story = self.story(&got.place, &got.group);
+        let dead = story.last.as_ref().is_none_or(|last| last.attempt >= most);
+        if !story.acked && !dead {
+            let place = &got.place;
+            self.violation(format!(
+                "{client} was told OK to its ack of {place}, which did nothing, and nothing has failed"
+            ));
+        }
     }
 
     /// A client was told OK to an ack.

@@ -17,6 +17,8 @@ struct Promise {
 pub struct Delivery {
     /// Its pop time: what names it.
     pub pop_time: i64,
+    /// For how long it was asked for, milliseconds.
+    pub popped_for: i64,
     /// Which delivery it is, from 1.
     pub attempt: i32,
     /// The client it was for.
@@ -36,7 +38,9 @@ pub struct Story {
     /// Pop times for which an ack reached the broker.
     ack_asked: Vec<i64>,
     /// An ack was answered OK.
-    acked: bool,
+    pub acked: bool,
+    /// An ack that did nothing was answered OK.
+    pub hollow: bool,
     /// A forward to the dead letters reached the broker, and whether it was answered OK.
     forwarded: Option<bool>,
 }
@@ -95,6 +99,7 @@ impl Story {
         let deadline = new.pop_time + new.invisible;
         self.last = Some(Delivery {
             pop_time: new.pop_time,
+            popped_for: new.wanted_ms,
             attempt: new.attempt,
             holder: new.holder.map(str::to_owned),
             promises: vec![Promise { asked, answered: Some(step), sure: true, deadline }],
@@ -124,6 +129,12 @@ impl Story {
                 }
             }
         }
+    }
+
+    /// For how long a delivery was asked for.
+    #[must_use]
+    pub fn popped_for(&self, pop_time: i64) -> Option<i64> {
+        self.last.as_ref().filter(|last| last.pop_time == pop_time).map(|last| last.popped_for)
     }
 
     /// An ack reached the broker.
@@ -163,7 +174,10 @@ impl Story {
     /// Whether an ack was answered with OK, or the message may be dead.
     #[must_use]
     pub fn may_be_over(&self, most_attempts: i32) -> bool {
-        self.acked || self.forwarded.is_some() || self.last.as_ref().is_none_or(|last| last.attempt >= most_attempts)
+        self.acked
+            || self.hollow
+            || self.forwarded.is_some()
+            || self.last.as_ref().is_none_or(|last| last.attempt >= most_attempts)
     }
 }
 
@@ -189,8 +203,10 @@ impl Delivery {
 pub struct Popped<'a> {
     /// Its pop time.
     pub pop_time: i64,
-    /// Its invisible duration.
+    /// Its invisible duration, from its pop time on.
     pub invisible: i64,
+    /// The invisible duration that was asked for.
+    pub wanted_ms: i64,
     /// Which delivery it is, from 1.
     pub attempt: i32,
     /// The client that asked.

@@ -1,10 +1,12 @@
 //! The auditor: hears what brokers are asked and what they answer, and what clients are told, and says which promise was broken.
 //!
 //! It knows nothing of how broker and sidecar are made. [`wire`] reads remoting commands, [`lease`] keeps what is known of each
-//! message and consumer group, [`client`] hears what clients see.
+//! message and consumer group, [`client`] hears what clients see, [`order`] knows message groups, [`upkeep`] what operators do.
 
 pub mod client;
 pub mod lease;
+mod order;
+mod upkeep;
 pub mod wire;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::plan::Plan;
 use client::Held;
 use lease::Story;
+use order::Order;
+use upkeep::Upkeep;
 
 /// A message: broker, topic, queue, offset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,6 +63,9 @@ impl BrokerFacts {
     }
 }
 
+/// Longer than any run.
+const NEVER_MS: i64 = 1 << 40;
+
 /// A time during which something on a path did not work.
 #[derive(Debug)]
 struct Trouble {
@@ -75,7 +82,13 @@ pub struct Audit {
     /// Counts what happens; tells before from after.
     step: u64,
     attempts: i32,
+    /// Longer than any run if nobody watches over clients.
     gone_after_ms: i64,
+    lease_ms: i64,
+    /// Handles change, and with its sidecar a client loses what tells them apart.
+    moving: bool,
+    order: Order,
+    upkeep: Upkeep,
     brokers: BTreeMap<String, BrokerFacts>,
     bodies: BTreeMap<Place, String>,
     /// Bodies that a producer was told are stored.
@@ -90,8 +103,8 @@ pub struct Audit {
     suspicions: Vec<(Place, String, String)>,
     /// Broken promises.
     violations: Vec<String>,
-    /// Deliveries, acks and changes that were answered.
-    pub counted: BTreeMap<&'static str, u64>,
+    /// How often what happened.
+    counted: BTreeMap<&'static str, u64>,
 }
 
 impl Audit {
@@ -102,7 +115,11 @@ impl Audit {
             now: 0,
             step: 0,
             attempts: plan.attempts,
-            gone_after_ms: plan.gone_after_ms,
+            gone_after_ms: if plan.moving { NEVER_MS } else { plan.gone_after_ms },
+            lease_ms: plan.lease_ms,
+            moving: plan.moving,
+            order: Order::default(),
+            upkeep: Upkeep::default(),
             brokers: BTreeMap::new(),
             bodies: BTreeMap::new(),
             sent: BTreeSet::new(),
@@ -127,8 +144,15 @@ impl Audit {
         self.violations.push(format!("at {} ms: {what}", self.now));
     }
 
-    fn count(&mut self, what: &'static str) {
+    /// Counts what happens.
+    pub fn note(&mut self, what: &'static str) {
         *self.counted.entry(what).or_default() += 1;
+    }
+
+    /// How often what has happened, in a line that a program can read.
+    #[must_use]
+    pub fn counts(&self) -> String {
+        self.counted.iter().map(|(what, times)| format!("{what}={times}")).collect::<Vec<_>>().join(" ")
     }
 
     fn next_step(&mut self) -> u64 {
@@ -138,7 +162,7 @@ impl Audit {
 
     /// A producer was told that a message is stored.
     pub fn sent(&mut self, body: &str) {
-        self.count("sent");
+        self.note("sent");
         self.sent.insert(body.to_owned());
     }
 
@@ -182,7 +206,7 @@ impl Audit {
 
     /// A message was found in a dead-letter topic.
     pub fn dead_letter(&mut self, group: &str, body: &str) {
-        self.count("dead letters");
+        self.note("dead_letters");
         self.dead.insert((group.to_owned(), body.to_owned()));
     }
 

@@ -1,9 +1,10 @@
 //! What brokers are asked and what they answer, read from the commands themselves.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use waybill_protocol::handle::ReceiptHandle;
-use waybill_protocol::message::StoredMessage;
+use waybill_protocol::message::{StoredMessage, properties};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     AckMessageRequestHeader, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleResult,
@@ -14,6 +15,10 @@ use waybill_protocol::remoting::{
 
 use super::lease::Popped;
 use super::{Audit, Place};
+use crate::plan::{CONSUME_TIMEOUT_MS, GROUPS};
+
+/// No plan has a shorter lease for messages that are renewed.
+const LEAST_RENEWAL_MS: i64 = 6_000;
 
 /// One delivery that a request is about.
 #[derive(Debug)]
@@ -33,8 +38,8 @@ pub struct Asked {
 
 #[derive(Debug)]
 enum What {
-    Send { topic: String, body: String },
-    Pop { group: String, topic: String, client: Option<String> },
+    Send { topic: String, body: String, message_group: Option<String> },
+    Pop { group: String, topic: String, client: Option<String>, wanted_ms: i64 },
     Ack { targets: Vec<Target>, batch: bool },
     Change { targets: Vec<Target>, batch: bool },
     Forward(Option<Target>),
@@ -60,6 +65,16 @@ impl Audit {
             }
             What::Change { targets, .. } => {
                 for (target, (invisible, suspend)) in targets.iter().zip(changes(command)) {
+                    let popped_for = self.story(&target.place, &target.group).popped_for(target.pop_time);
+                    let kept = popped_for == Some(CONSUME_TIMEOUT_MS);
+                    // Clients of push consumers ask for less, and so does whoever returns or lets go.
+                    if target.group == GROUPS[0] && invisible >= LEAST_RENEWAL_MS {
+                        self.renewal_asked(&target.place, &target.group);
+                    }
+                    if kept && target.group == GROUPS[0] && invisible >= LEAST_RENEWAL_MS {
+                        let place = &target.place;
+                        self.violation(format!("{place}: renewed by {invisible} ms although it is only kept"));
+                    }
                     let _ = write!(said, " {}@{}+{invisible}", target.place, target.pop_time);
                     self.story(&target.place, &target.group).change_asked(
                         step,
@@ -97,15 +112,18 @@ impl Audit {
         let step = self.next_step();
         let mut said = format!("-> {}", answer.code);
         match &asked.what {
-            What::Send { topic, body } if answer.code == response::SUCCESS => {
+            What::Send { topic, body, message_group } if answer.code == response::SUCCESS => {
                 if let Ok(header) = answer.header::<SendMessageResponseHeader>() {
                     let place = place(&asked.broker, topic, header.queue_id, header.queue_offset);
                     let _ = write!(said, " {place}");
+                    if let Some(message_group) = message_group {
+                        self.order.is_in(&place, message_group);
+                    }
                     self.is_in(place, body);
                 }
             }
-            What::Pop { group, topic, client } if answer.code == response::SUCCESS => {
-                self.popped(asked, step, (group, topic, client.as_deref()), answer, &mut said);
+            What::Pop { group, topic, client, wanted_ms } if answer.code == response::SUCCESS => {
+                self.popped(asked, step, (group, topic, client.as_deref()), *wanted_ms, answer, &mut said);
             }
             What::Ack { targets, batch } => {
                 let codes = match batch {
@@ -120,7 +138,7 @@ impl Audit {
                 for (target, code) in targets.iter().zip(codes) {
                     let _ = write!(said, " {code}");
                     if code == response::SUCCESS {
-                        self.count("acks");
+                        self.note("acks");
                         let most = self.attempts;
                         if let Some(wrong) =
                             self.story(&target.place, &target.group).ack_answered(target.pop_time, most)
@@ -145,6 +163,7 @@ impl Audit {
         asked: &Asked,
         step: u64,
         who: (&str, &str, Option<&str>),
+        wanted_ms: i64,
         answer: &Command,
         said: &mut String,
     ) {
@@ -156,16 +175,18 @@ impl Audit {
             return self.violation("the messages of an answer to a pop cannot be read".to_owned());
         };
         let _ = write!(said, " {}+{}", header.pop_time, header.invisible_time);
+        let mut together = BTreeSet::new();
         for message in messages {
             let place = place(&asked.broker, topic, message.queue_id, message.queue_offset);
             let body = String::from_utf8_lossy(&message.body).into_owned();
             let attempt = message.reconsume_times + 1;
             let _ = write!(said, " {place}={body}#{attempt}");
-            self.count("deliveries");
+            self.note("deliveries");
             self.is_in(place.clone(), &body);
             let new = Popped {
                 pop_time: header.pop_time,
                 invisible: header.invisible_time,
+                wanted_ms,
                 attempt,
                 holder: client,
                 now: self.now,
@@ -178,6 +199,17 @@ impl Audit {
             let story = self.stories.entry((place.clone(), group.to_owned())).or_default();
             for wrong in story.delivered(asked.step, step, &new, excuse) {
                 self.violation(format!("{place} for {group}: {wrong}"));
+            }
+            if let Some(message_group) = properties::get(&message.properties, properties::SHARDING_KEY)
+                // Who reads the dead letters takes them in any order.
+                && GROUPS.contains(&group)
+            {
+                self.order.is_in(&place, message_group);
+                self.in_order(&place, (group, message_group), header.pop_time, &together);
+                together.insert(place.offset);
+                if attempt > 1 {
+                    self.note("in_order_again");
+                }
             }
             self.given_to_another(&place, group, header.pop_time, client);
         }
@@ -200,7 +232,7 @@ impl Audit {
             let _ = write!(said, " {code}");
             let deadline = match code {
                 response::SUCCESS => {
-                    self.count("changes");
+                    self.note("changes");
                     let _ = write!(said, ":{invisible}");
                     if pop_time != target.pop_time {
                         let place = &target.place;
@@ -217,6 +249,16 @@ impl Audit {
             };
             let now = self.now;
             self.story(&target.place, &target.group).change_answered((asked, step, now), target.pop_time, deadline);
+        }
+    }
+
+    /// A broker like Apache's answered OK to an ack that did nothing.
+    pub fn hollow_ok(&mut self, broker: &str, command: &Command) {
+        self.note("hollow_acks");
+        if let Some(What::Ack { targets, .. }) = read(broker, command) {
+            for target in targets {
+                self.story(&target.place, &target.group).hollow = true;
+            }
         }
     }
 
@@ -257,13 +299,24 @@ fn target(broker: &str, group: &str, topic: &str, handle: &str) -> Option<Target
 
 fn read(broker: &str, command: &Command) -> Option<What> {
     Some(match command.code {
-        request::SEND_MESSAGE_V2 => What::Send {
-            topic: SendMessageRequestHeader::decode_v2(&command.ext).ok()?.topic,
-            body: String::from_utf8_lossy(&command.body).into_owned(),
-        },
+        request::SEND_MESSAGE_V2 => {
+            let header = SendMessageRequestHeader::decode_v2(&command.ext).ok()?;
+            let message_group =
+                header.properties.as_deref().and_then(|raw| properties::get(raw, properties::SHARDING_KEY));
+            What::Send {
+                message_group: message_group.map(str::to_owned),
+                topic: header.topic,
+                body: String::from_utf8_lossy(&command.body).into_owned(),
+            }
+        }
         request::POP_MESSAGE => {
             let header: PopMessageRequestHeader = command.header().ok()?;
-            What::Pop { group: header.consumer_group, topic: header.topic, client: header.client_id }
+            What::Pop {
+                group: header.consumer_group,
+                topic: header.topic,
+                client: header.client_id,
+                wanted_ms: header.invisible_time,
+            }
         }
         request::ACK_MESSAGE => {
             let header: AckMessageRequestHeader = command.header().ok()?;

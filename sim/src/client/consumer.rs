@@ -105,6 +105,8 @@ impl Consumer {
             long_polling_timeout: Some(duration(poll)),
             ..Default::default()
         };
+        let sidecar = self.client.sidecar();
+        let (began, draining) = (sim.now(), sim.audit().is_draining(&sidecar));
         let mut rpc = self.client.rpc();
         let reading = async {
             let mut stream = rpc.receive_message(self.client.request(request)).await.ok()?.into_inner();
@@ -120,7 +122,14 @@ impl Consumer {
         };
         let patience = Duration::from_millis(poll.cast_unsigned()) + PATIENCE;
         let messages = tokio::time::timeout(patience, reading).await.ok()??;
-        Some(messages.into_iter().filter_map(|message| self.read(message)).collect())
+        let messages: Vec<_> = messages.into_iter().filter_map(|message| self.read(message)).collect();
+        for (got, _) in messages.iter().filter(|_| self.kind == Kind::Push) {
+            sim.audit().promised(&self.client.id, &sidecar, began, got);
+        }
+        if draining && !messages.is_empty() {
+            sim.audit().violation(format!("{sidecar} gave messages to {} although it drains", self.client.id));
+        }
+        Some(messages)
     }
 
     fn read(&self, message: v2::Message) -> Option<(Got, String)> {
@@ -225,6 +234,8 @@ impl Consumer {
         let calm = sim.audit().lets_go(&self.client.id, &got);
         for _ in 0..ACK_TRIES {
             let began = sim.now();
+            let sidecar = self.client.sidecar();
+            let draining = sim.audit().is_draining(&sidecar);
             let entry = v2::AckMessageEntry { receipt_handle: got.handle.to_string(), ..Default::default() };
             let request = v2::AckMessageRequest {
                 group: Some(resource(self.group)),
@@ -238,11 +249,23 @@ impl Consumer {
                 Ok(Err(_)) | Err(_) => 0,
             };
             sim.say(&self.client.id, format_args!("acked {}@{}: {code}", got.place, got.handle.pop_time));
+            let calm = calm && !sim.audit().disturbed(began, &self.client.id, &self.client.sidecar(), &got);
             if code == i32::from(Code::Ok) {
+                if draining {
+                    sim.audit().note("acks_in_drain");
+                }
+                if calm {
+                    sim.audit().acked_in_calm(&self.client.id, &sidecar, &got);
+                }
                 return sim.audit().ack_told(&self.client.id, &got);
             }
+            if draining && calm && sim.audit().is_draining(&sidecar) {
+                sim.audit()
+                    .violation(format!("{sidecar} did not take the ack of {} while it drains: {code}", got.place));
+            } else if draining {
+                sim.audit().note("acks_failed_in_drain");
+            }
             if code == i32::from(Code::InvalidReceiptHandle) {
-                let calm = calm && !sim.audit().disturbed(began, &self.client.id, &self.client.sidecar(), &got);
                 if calm {
                     sim.audit().refused_in_calm(&self.client.id, &got, code);
                 }

@@ -12,9 +12,13 @@ pub async fn produce(client: Client, messages: usize) {
     for number in 0..messages {
         sim.sleep_within(0..=2 * pause).await;
         let body = format!("m{number}");
+        let order = sim.plan.message_groups;
+        let message_group = (order > 0).then(|| format!("g{}", sim.dice().within(1..=order)));
+        let kind = if order > 0 { v2::MessageType::Fifo } else { v2::MessageType::Normal };
         let system = v2::SystemProperties {
             message_id: format!("ID-{number}"),
-            message_type: v2::MessageType::Normal.into(),
+            message_type: kind.into(),
+            message_group,
             body_encoding: v2::Encoding::Identity.into(),
             born_host: client.id.clone(),
             ..Default::default()
@@ -23,7 +27,7 @@ pub async fn produce(client: Client, messages: usize) {
             topic: Some(resource(TOPIC)),
             system_properties: Some(system),
             body: body.clone().into(),
-            ..Default::default()
+            user_properties: [("padding".to_owned(), "x".repeat(sim.plan.padding))].into(),
         };
         let request = client.request(v2::SendMessageRequest { messages: vec![message] });
         let mut rpc = client.rpc();
