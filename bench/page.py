@@ -18,6 +18,10 @@ one after the other in every round: A B A B …, after a round that is thrown aw
 and the load generator have a session of their own, all with the same precedence over what else runs on the machine. Server CPU is that of all processes of a server, from `/proc/<pid>/stat`.
 A cell is the median of the rounds and, in parentheses, the lowest and the highest. A ratio is Waybill's value divided by the other's
 in the same round. The median is held against the bar.
+
+A row stays until its stage is measured again. Its commit is marked † if the last run was of another one, and ends in `-dirty` if what
+was built or what measured had changes that were not committed: such a row proves nothing about the commit. Which command measured it
+is in the history below, under the same time. All of it was measured on the machine that the last run names.
 """
 FOOT = """Rows without a bar say more about the row above. Flush is `async` on both sides unless a row says `sync`, which is Waybill's
 default. While one server is measured, the processes of the other are paused (SIGSTOP), except for `idle`, which looks at both at once.
@@ -25,24 +29,41 @@ default. While one server is measured, the processes of the other are paused (SI
 RocksDB; all sizes, with latencies, CPU and syncs, are in `bench/LEASES.md`. `latency` is of Waybill alone, with and without its sidecar.
 Instruction counts are kept apart, in `instructions.json`: `bench/run --instructions` fails if one rises by more than 5 %.
 """
-COLUMNS = ["measured", "Waybill", "Apache (store: a plain file)", "ratio", "bar", "met", "when"]
-HISTORY = ["when", "commit", "medians of the rows with a bar: Waybill's, or the ratio (×)"]
+COLUMNS = ["measured", "Waybill", "Apache (store: a plain file)", "ratio", "bar", "met", "when", "commit"]
+HISTORY = ["when", "commit", "command", "medians of the rows with a bar: Waybill's, or the ratio (×)"]
 HISTORY_MAX = 12
+# What a result depends on.
+MEASURED = ["protocol", "ops", "broker", "sidecar", "waybill", "Cargo.toml", "Cargo.lock", "bench/run", "bench/*.py", "scripts",
+            "conformance/apache"]
+OTHER = " †"
 
 
 def write(order, results, command, others):
     """Puts {stage: rows} into the page. `order`: all stages; `others`: cores that everybody else used, a number a measurement."""
     rows, history = read()
-    when, commit = datetime.datetime.now().strftime("%Y-%m-%d %H:%M"), output("git", "describe", "--always", "--dirty")
+    when, commit = datetime.datetime.now().strftime("%Y-%m-%d %H:%M"), built_from()
     for stage, measured in results.items():
-        rows = [row for row in rows if stage_of(row) != stage] + [[*row.cells(), when] for row in measured]
+        rows = [row for row in rows if stage_of(row) != stage] + [[*row.cells(), when, commit] for row in measured]
     rows.sort(key=lambda row: order.index(stage_of(row)) if stage_of(row) in order else len(order))
-    history = [[when, commit, medians(results)], *history][:HISTORY_MAX]
+    rows = [[*row[:-1], marked(row[-1], commit)] for row in rows]
+    history = [[when, commit, f"`{command}`", medians(results)], *history][:HISTORY_MAX]
     noise = f", where all others used {min(others):.1f} to {max(others):.1f} cores meanwhile" if others else ""
     last = (f"Last run: {when}, `{command}`, commit {commit}, {output('rustc', '--version')}; on {usage.describe()}{noise}; "
             f"load average at the end {os.getloadavg()[0]:.1f}.")
     parts = [HEAD, last, "", *table(COLUMNS, rows), "", FOOT, "## History", "", *table(HISTORY, history)]
     paths.PAGE.write_text("\n".join(parts) + "\n")
+
+
+def marked(commit, last):
+    """The commit of a row, with a mark unless it is that of the last run."""
+    commit = commit.removesuffix(OTHER)
+    return commit if commit == last else commit + OTHER
+
+
+def built_from():
+    """The commit, and whether what is measured, or what measures, differs from it."""
+    changed = output("git", "status", "--porcelain", "--", *MEASURED)
+    return output("git", "rev-parse", "--short", "HEAD") + ("-dirty" if changed else "")
 
 
 def read():

@@ -44,7 +44,18 @@ class Page(unittest.TestCase):
             page.write(order, {"start": [Row("start: x", "ms", [300], None, Bar(500))]}, "three", [])
             rows, history = page.read()
             self.assertEqual([row[:2] for row in rows], [["send: z, /s", "6.00"], ["sync, send: y", "1.00"], ["start: x, ms", "300"]])
-            self.assertEqual([row[2] for row in history], ["start: x 300", "send: z 3 ×", "start: x 400"])
+            self.assertEqual([row[3] for row in history], ["start: x 300", "send: z 3 ×", "start: x 400"])
+            self.assertEqual([row[2] for row in history], ["`three`", "`two`", "`one`"])
+
+    def test_rows_of_other_commits_are_marked(self):
+        with tempfile.TemporaryDirectory() as folder, mock.patch.object(paths, "PAGE", pathlib.Path(folder) / "RESULTS.md"):
+            for commit, stage in (("aaa", "send"), ("bbb-dirty", "start"), ("bbb-dirty", "idle"), ("ccc", "idle")):
+                with mock.patch.object(page, "built_from", lambda commit=commit: commit):
+                    page.write(["send", "start", "idle"], {stage: [Row(f"{stage}: x", "ms", [1])]}, "run", [])
+            self.assertEqual([row[-1] for row in page.read()[0]], ["aaa †", "bbb-dirty †", "ccc"])
+            with mock.patch.object(page, "built_from", lambda: "aaa"):
+                page.write(["send", "start", "idle"], {}, "run", [])
+            self.assertEqual([row[-1] for row in page.read()[0]], ["aaa", "bbb-dirty †", "ccc †"])
 
 
 class Instructions(unittest.TestCase):
