@@ -262,7 +262,7 @@ impl Broker {
                 let mut liveness = liveness.lock();
                 let since = self.now().saturating_sub(liveness.gone_after_ms());
                 for client in &gone {
-                    liveness.seen(since, client);
+                    liveness.holds(since, client);
                 }
                 Err(error)
             }
@@ -332,7 +332,7 @@ fn watch(config: &BrokerConfig, now_ms: i64, core: &Core) -> Option<Mutex<Livene
     }
     let mut liveness = Liveness::new(now_ms, gone_after);
     for holder in core.holders() {
-        liveness.seen(now_ms, &holder);
+        liveness.holds(now_ms, &holder);
     }
     Some(Mutex::new(liveness))
 }

@@ -9,14 +9,26 @@ use std::sync::Arc;
 
 use crate::limits;
 
-/// Without a sweep for this long, the process itself was asleep, and silence says nothing about the clients.
-const ASLEEP_MS: i64 = 5_000;
+/// How long a broker that is awake lets pass between two sweeps, milliseconds.
+const SWEEP_MS: i64 = 1_000;
+/// Without a sweep for longer than this, the process itself stood still, and silence says nothing about the clients.
+const ASLEEP_MS: i64 = SWEEP_MS + SWEEP_MS / 2;
 
 #[derive(Debug)]
 struct Client {
     /// When somebody vouched for it or it asked for messages.
     last_ms: i64,
     vouchers: Vec<Voucher>,
+    /// The sidecar that vouched for it first.
+    first: Option<Arc<str>>,
+    /// It may hold what came through a sidecar that nobody has heard of, or that has forgotten it.
+    moved: bool,
+}
+
+impl Client {
+    fn new(last_ms: i64, moved: bool) -> Self {
+        Self { last_ms, vouchers: Vec::new(), first: None, moved }
+    }
 }
 
 #[derive(Debug)]
@@ -40,9 +52,18 @@ impl Liveness {
         Self { gone_after_ms, clients: HashMap::new(), swept_ms: now_ms }
     }
 
-    /// A client asked for messages through a sidecar, or holds some since before the broker started: it is watched from now on.
-    /// `false`: there are too many.
+    /// A client asked for messages through a sidecar: it is watched from now on. `false`: there are too many.
     pub(crate) fn seen(&mut self, now_ms: i64, client: &str) -> bool {
+        self.watch(now_ms, client, false)
+    }
+
+    /// A client holds messages from before the broker started, whoever they came through; or those of one that is gone could not
+    /// be given back. `false`: there are too many.
+    pub(crate) fn holds(&mut self, now_ms: i64, client: &str) -> bool {
+        self.watch(now_ms, client, true)
+    }
+
+    fn watch(&mut self, now_ms: i64, client: &str, moved: bool) -> bool {
         if let Some(known) = self.clients.get_mut(client) {
             known.last_ms = known.last_ms.max(now_ms);
             return true;
@@ -50,7 +71,7 @@ impl Liveness {
         if self.clients.len() >= limits::WATCHED_CLIENTS_MAX {
             return false;
         }
-        self.clients.insert(client.into(), Client { last_ms: now_ms, vouchers: Vec::new() });
+        self.clients.insert(client.into(), Client::new(now_ms, moved));
         true
     }
 
@@ -60,6 +81,7 @@ impl Liveness {
             return false;
         }
         let Some(known) = self.clients.get_mut(client) else { return false };
+        known.moved |= known.first.get_or_insert_with(|| Arc::clone(sidecar)) != sidecar;
         if let Some(voucher) = known.vouchers.iter_mut().find(|voucher| voucher.sidecar == *sidecar) {
             voucher.last_ms = voucher.last_ms.max(now_ms);
             return true;
@@ -73,20 +95,27 @@ impl Liveness {
         true
     }
 
-    /// A client said goodbye to a sidecar. Unless another one vouches for it, it is watched no more: it may have left its
-    /// handles to somebody else, so its leases run to their end.
+    /// A client said goodbye to a sidecar, which gives back what it kept for it. If another one vouches for it, it is alive. If it
+    /// was never anywhere else, it is watched no more: it may have left its handles to somebody else, so its leases run to their
+    /// end. Otherwise a sidecar that it left may still extend what it holds, or be dead: it is gone with the next sweep.
     pub(crate) fn goodbye(&mut self, now_ms: i64, sidecar: &str, client: &str) {
-        if !self.leave(now_ms, sidecar, client) {
+        if !self.leave(now_ms, sidecar, client) && self.clients.get(client).is_some_and(|known| !known.moved) {
             self.clients.remove(client);
         }
     }
 
-    /// A sidecar takes a client for gone. Whether another one vouches for it.
+    /// A sidecar takes a client for gone. Whether another one vouches for it. If not, and the client was elsewhere before, it is
+    /// gone with the next sweep: what it got elsewhere would otherwise wait for longer than what it got there.
     pub(crate) fn leave(&mut self, now_ms: i64, sidecar: &str, client: &str) -> bool {
         let oldest_ms = now_ms.saturating_sub(self.gone_after_ms);
         let Some(known) = self.clients.get_mut(client) else { return false };
+        known.moved |= known.first.as_deref().is_some_and(|first| first != sidecar);
         known.vouchers.retain(|voucher| *voucher.sidecar != *sidecar);
-        known.vouchers.iter().any(|voucher| voucher.last_ms > oldest_ms)
+        let elsewhere = known.vouchers.iter().any(|voucher| voucher.last_ms > oldest_ms);
+        if !elsewhere && known.moved {
+            known.last_ms = known.last_ms.min(oldest_ms);
+        }
+        elsewhere
     }
 
     /// Clients that are gone, in no order; they are watched no more.
@@ -94,6 +123,8 @@ impl Liveness {
         let pause = now_ms.saturating_sub(self.swept_ms);
         self.swept_ms = now_ms;
         if pause > ASLEEP_MS {
+            // What was said meanwhile may not have been read yet.
+            let pause = pause - SWEEP_MS;
             for client in self.clients.values_mut() {
                 client.last_ms = client.last_ms.saturating_add(pause).min(now_ms);
                 for voucher in &mut client.vouchers {
@@ -179,14 +210,54 @@ mod tests {
     }
 
     #[test]
-    fn a_broker_that_was_asleep_gives_everybody_the_time_it_missed() {
-        let a: Arc<str> = "a".into();
+    fn who_was_elsewhere_before_is_gone_at_once_when_its_last_sidecar_says_so() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
+        for bye in [true, false] {
+            let mut liveness = Liveness::new(0, GONE);
+            liveness.vouch(0, &a, "moved");
+            liveness.vouch(0, &b, "moved");
+            liveness.vouch(0, &b, "new");
+            assert!(liveness.holds(0, "old") && liveness.vouch(0, &b, "old"));
+            assert!(liveness.leave(1, "a", "moved"), "b vouches for it");
+            for client in ["moved", "new", "old"] {
+                if bye {
+                    liveness.goodbye(2, "b", client);
+                } else {
+                    assert!(!liveness.leave(2, "b", client));
+                }
+            }
+            let mut gone = liveness.sweep(1_000);
+            gone.sort();
+            assert_eq!(gone, ["moved".into(), "old".into()], "goodbye: {bye}");
+            assert_eq!(liveness.len(), usize::from(!bye), "who never moved: its sidecar gave back what it kept");
+        }
+    }
+
+    #[test]
+    fn who_comes_back_in_time_is_not_gone() {
+        let (a, b): (Arc<str>, Arc<str>) = ("a".into(), "b".into());
         let mut liveness = Liveness::new(0, GONE);
-        liveness.vouch(0, &a, "c");
-        assert!(swept(&mut liveness, 10_000).is_empty());
-        assert!(liveness.sweep(100_000).is_empty(), "ninety seconds without a sweep");
-        assert!(swept(&mut liveness, 119_999).is_empty());
-        assert_eq!(swept(&mut liveness, 120_000), ["c".into()]);
+        liveness.vouch(0, &a, "moved");
+        liveness.vouch(0, &b, "moved");
+        liveness.leave(1, "a", "moved");
+        liveness.leave(1, "b", "moved");
+        liveness.vouch(2, &a, "moved");
+        assert!(swept(&mut liveness, GONE).is_empty());
+        assert_eq!(swept(&mut liveness, GONE + 1_000), ["moved".into()]);
+    }
+
+    #[test]
+    fn a_broker_that_stood_still_gives_everybody_the_time_it_missed() {
+        let a: Arc<str> = "a".into();
+        for (gone_after, still) in [(GONE, 90_000), (3_000, 4_000), (3_000, 1_600)] {
+            let mut liveness = Liveness::new(0, gone_after);
+            liveness.vouch(0, &a, "c");
+            assert!(swept(&mut liveness, gone_after - 2_000).is_empty());
+            let awake = gone_after - 2_000 + still;
+            assert!(liveness.sweep(awake).is_empty(), "what was said meanwhile is not read yet");
+            assert!(swept(&mut liveness, awake + 999).is_empty());
+            assert_eq!(swept(&mut liveness, awake + 1_000), ["c".into()], "{gone_after}, {still}");
+        }
     }
 
     #[test]

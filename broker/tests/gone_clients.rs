@@ -104,6 +104,54 @@ async fn who_says_goodbye_keeps_its_leases() {
     assert_eq!(rig.ack("g", "t", &got[0].handle).await, response::SUCCESS, "whoever has the handle now");
 }
 
+async fn says_goodbye(rig: &Rig, sidecar: &str, client: &str) {
+    let body = VouchBody { sidecar_id: sidecar.into(), left: vec![client.into()], ..VouchBody::default() };
+    rig.ok(Command::request(own::VOUCH_FOR_CLIENTS).with_json(&body)).await;
+}
+
+#[tokio::test]
+async fn who_moved_and_then_says_goodbye_keeps_nothing() {
+    let rig = rig_with(2).await;
+    held_by(&rig, Some("c"), 1).await;
+    vouch(&rig, "old", &["c"], &[]).await;
+    vouch(&rig, "new", &["c"], &[]).await;
+    held_by(&rig, Some("c"), 1).await;
+    assert_eq!(vouch(&rig, "old", &[], &["c"]).await.elsewhere, ["c"]);
+    says_goodbye(&rig, "new", "c").await;
+    assert_eq!(pass(&rig, 1).await, 2, "the old sidecar would extend what it gave out for hours");
+}
+
+#[tokio::test]
+async fn who_moved_and_is_then_gone_from_the_new_sidecar_too_keeps_nothing() {
+    let rig = rig_with(1).await;
+    held_by(&rig, Some("c"), 1).await;
+    vouch(&rig, "old", &["c"], &[]).await;
+    vouch(&rig, "new", &["c"], &[]).await;
+    assert_eq!(vouch(&rig, "old", &[], &["c"]).await.elsewhere, ["c"]);
+    assert!(vouch(&rig, "new", &[], &["c"]).await.elsewhere.is_empty());
+    assert_eq!(pass(&rig, 1).await, 1);
+}
+
+#[tokio::test]
+async fn a_goodbye_after_the_first_sidecar_died_or_the_broker_started_anew_keeps_nothing() {
+    let rig = rig_with(2).await;
+    held_by(&rig, Some("c"), 1).await;
+    vouch(&rig, "dies", &["c"], &[]).await;
+    vouch(&rig, "lives", &["c"], &[]).await;
+    for _ in 0..4 {
+        assert_eq!(pass(&rig, 10).await, 0);
+        vouch(&rig, "lives", &["c"], &[]).await;
+    }
+    says_goodbye(&rig, "lives", "c").await;
+    assert_eq!(pass(&rig, 1).await, 1);
+    held_by(&rig, Some("d"), 1).await;
+    vouch(&rig, "dies", &["d"], &[]).await;
+    let rig = rig.reopen();
+    vouch(&rig, "lives", &["d"], &[]).await;
+    says_goodbye(&rig, "lives", "d").await;
+    assert_eq!(pass(&rig, 1).await, 1);
+}
+
 #[tokio::test]
 async fn a_restart_grants_everyone_the_full_time() {
     let rig = rig_with(2).await;
