@@ -60,9 +60,9 @@ pub struct BrokerConfig {
     pub broker_permission: i32,
     /// Messages of one consumer group and queue that may be in flight (leased) at once; 0 = no limit.
     pub pop_inflight_message_threshold: usize,
-    /// Polls that may wait at once for one consumer group and topic.
+    /// Polls and notifications that may wait at once for one consumer group and topic.
     pub pop_polling_size: usize,
-    /// Polls that may wait at once in the whole broker.
+    /// Polls and notifications that may wait at once in the whole broker.
     pub max_pop_polling_size: usize,
     /// Entries of one BATCH_ACK_MESSAGE or BATCH_CHANGE_MESSAGE_INVISIBLETIME, 1 to 16384; a longer batch is refused whole.
     pub batch_max_entries: usize,

@@ -8,6 +8,9 @@ pub const POP_MAX_BYTES: usize = 12 * 1024 * 1024;
 pub const POP_LATE_MS: i64 = 500;
 /// How much earlier than asked a long poll is answered, in milliseconds, so that the answer arrives in time.
 pub const POLL_EARLY_MS: i64 = 50;
+/// The longest a request waits for messages (`pollTime`), in milliseconds; one that would wait longer waits this long. Upstream has
+/// no bound; its own clients ask for 20 seconds at most.
+pub const POLL_MS_MAX: i64 = 5 * 60_000;
 /// The longest invisible duration a pop or change may ask for, in milliseconds: seven days. The sidecar's own limit is 12 hours.
 pub const INVISIBLE_MS_MAX: i64 = 7 * 24 * 3_600_000;
 /// Bytes of the encoded properties of a message: the wire has a signed 16-bit length.

@@ -3,8 +3,6 @@
 
 mod support;
 
-use std::time::Duration;
-
 use support::{Got, Rig};
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::response;
@@ -86,9 +84,8 @@ async fn a_long_poll_is_answered_by_an_arrival() {
     let rig = Rig::new();
     rig.topic("t", 4).await;
     rig.group("g").await;
-    let header = PopMessageRequestHeader { poll_time: 20_000, ..rig.pop_command("g", "t", 1, 10_000) };
-    let (answer, ()) = tokio::join!(rig.pop_raw(header), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let (answer, ()) = tokio::join!(rig.poll("g", "t", 1), async {
+        rig.until_waiting("g", "t", 1).await;
         rig.send("t", "late").await;
     });
     assert_eq!(rig.got(&answer)[0].id(), "late");
@@ -101,9 +98,8 @@ async fn a_long_poll_is_answered_by_a_release() {
     rig.group("g").await;
     rig.send("t", "m").await;
     let held = rig.pop("g", "t", 1, 3_600_000).await.remove(0);
-    let header = PopMessageRequestHeader { poll_time: 20_000, ..rig.pop_command("g", "t", 1, 10_000) };
-    let (answer, changed) = tokio::join!(rig.pop_raw(header), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let (answer, changed) = tokio::join!(rig.poll("g", "t", 1), async {
+        rig.until_waiting("g", "t", 1).await;
         rig.change("g", "t", &held.handle, 0).await
     });
     assert!(changed.is_ok());
@@ -182,9 +178,8 @@ async fn the_in_flight_limit_holds_and_an_ack_makes_room() {
     let got = rig.pop("g", "t", 10, 30_000).await;
     assert_eq!(got.len(), 3);
     assert!(rig.pop("g", "t", 10, 30_000).await.is_empty());
-    let header = PopMessageRequestHeader { poll_time: 20_000, ..rig.pop_command("g", "t", 10, 30_000) };
-    let (answer, acked) = tokio::join!(rig.pop_raw(header), async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
+    let (answer, acked) = tokio::join!(rig.poll("g", "t", 10), async {
+        rig.until_waiting("g", "t", 1).await;
         rig.ack("g", "t", &got[0].handle).await
     });
     assert_eq!(acked, response::SUCCESS);

@@ -100,6 +100,8 @@ impl Core {
         let earliest = outcomes.iter().filter_map(deadline).min();
         if earliest.is_some_and(|deadline| deadline < consumer.armed_ms.load(Ordering::Relaxed)) {
             consumer.waiters.ring_all();
+        } else if earliest.is_some() {
+            consumer.waiters.tell();
         }
         (outcomes, commit)
     }

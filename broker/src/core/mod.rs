@@ -31,7 +31,7 @@ use waybill_ops::clock::Clock;
 pub use ack::{ChangeEntry, HandleRef};
 pub use dead_letters::Forward;
 pub use inspect::{LeaseQuery, LeaseView};
-pub use pop::{Delivered, Pop, PopAnswer};
+pub use pop::{Delivered, Notice, Pop, PopAnswer};
 pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
 

@@ -1,5 +1,7 @@
 //! Giving messages out, and waiting for them.
 
+mod notification;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,12 +15,15 @@ use waybill_protocol::message::patch_delivery;
 use super::dead_letters::{Buried, DeadLetter};
 use super::filter::Filter;
 use super::source::Messages;
+use super::wake::{For, Waiting};
 use super::{Core, GroupTopic};
 use crate::catalog::{GroupInfo, TopicInfo};
 use crate::error::BrokerError;
 use crate::lease::{Ledger, PopArgs, Popped, schema};
 use crate::limits;
 use crate::store::{Admit, Batch, Entry};
+
+pub use notification::Notice;
 
 /// Messages examined in one pop before others get their turn at the ledger.
 const SCAN_MAX: usize = 800;
@@ -122,13 +127,7 @@ impl Core {
         if pop.poll_ms <= 0 || self.now() >= wait_end {
             return Err(BrokerError::PollingTimeout);
         }
-        if asked.consumer.waiters.waiting() >= self.config.pop_polling_size {
-            return Err(BrokerError::PollingFull(self.config.pop_polling_size));
-        }
-        if self.polls.load(Ordering::Relaxed) >= self.config.max_pop_polling_size {
-            return Err(BrokerError::PollingFull(self.config.max_pop_polling_size));
-        }
-        let _waiting = asked.consumer.waiters.enter(&self.polls);
+        let _waiting = self.enter(&asked, For::Messages)?;
         let bell =
             asked.consumer.waiters.bell((asked.queues.len() == 1 && pop.queue_id >= 0).then_some(asked.queues.start));
         loop {
@@ -160,22 +159,16 @@ impl Core {
         }
     }
 
-    /// Whether a pop would find something now.
-    ///
-    /// # Errors
-    /// As [`Core::pop`].
-    pub async fn has_messages(&self, pop: &Pop) -> Result<bool, BrokerError> {
-        let asked = self.resolve(pop).await?;
-        let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
-        let limit = self.in_flight_max();
-        let mut ledger = asked.open_ledger()?;
-        Ok(ledger.rest(self.now(), asked.queues.clone(), limit, &mut source) > 0)
-    }
-
-    /// Polls that wait for a group on a topic.
+    /// How many wait for a group on a topic, for messages or to be told of some.
     pub fn polling(&self, group: &str, topic: &str) -> Result<usize, BrokerError> {
         let (group, topic) = (self.group(group)?, self.topic(topic)?);
         Ok(self.existing_ledger(group.id, topic.id).map_or(0, |consumer| consumer.waiters.waiting()))
+    }
+
+    /// A place among those who wait.
+    fn enter(&self, asked: &Asked, what: For) -> Result<Waiting, BrokerError> {
+        let (here, everywhere) = (self.config.pop_polling_size, self.config.max_pop_polling_size);
+        asked.consumer.waiters.enter(what, &self.polls, here, everywhere).map_err(BrokerError::PollingFull)
     }
 
     async fn resolve(&self, pop: &Pop) -> Result<Asked, BrokerError> {
@@ -322,6 +315,7 @@ impl Core {
             .map(|taken| super::ChangeEntry {
                 handle: super::HandleRef { queue: taken.queue, offset: taken.offset, pop_time_ms: popped.pop_time_ms },
                 invisible_ms: 0,
+                by: crate::lease::ChangedBy::Return,
                 count: false,
             })
             .collect();

@@ -1,7 +1,6 @@
 //! POP_MESSAGE, NOTIFICATION and POLLING_INFO.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use waybill_protocol::handle::TopicType;
 use waybill_protocol::remoting::codes::response;
@@ -13,11 +12,8 @@ use waybill_protocol::remoting::{
 
 use super::{Answer, Peer, ok_with};
 use crate::Broker;
-use crate::core::{Pop, PopAnswer};
-use crate::error::BrokerError;
-
-/// How often a NOTIFICATION looks while it waits. It takes nothing, so it must not take a pop's wake-up either.
-const NOTIFICATION_LOOKS_EVERY: Duration = Duration::from_millis(200);
+use crate::core::{Notice, Pop, PopAnswer};
+use crate::limits;
 
 pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
     let header: PopMessageRequestHeader = command.header()?;
@@ -27,7 +23,7 @@ pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answ
         queue_id: header.queue_id,
         max: usize::try_from(header.max_msg_nums).unwrap_or(0),
         invisible_ms: header.invisible_time,
-        poll_ms: header.poll_time,
+        poll_ms: header.poll_time.min(limits::POLL_MS_MAX),
         born_ms: born(broker, header.born_time),
         expression_type: header.exp_type,
         expression: header.exp,
@@ -42,29 +38,23 @@ pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answ
 
 pub(super) async fn notification(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
     let header: NotificationRequestHeader = command.header()?;
-    let end = born(broker, header.born_time).saturating_add(header.poll_time.max(0));
     let pop = Pop {
         group: header.consumer_group,
         topic: header.topic,
         queue_id: header.queue_id,
         max: 1,
         invisible_ms: 1,
-        poll_ms: 0,
-        born_ms: 0,
+        poll_ms: header.poll_time.min(limits::POLL_MS_MAX),
+        born_ms: born(broker, header.born_time),
         expression_type: None,
         expression: None,
         client_id: None,
     };
-    loop {
-        let has_msg = broker.core().has_messages(&pop).await?;
-        if has_msg || broker.now() >= end || broker.is_stopping() {
-            return Ok(ok_with(&NotificationResponseHeader { has_msg, polling_full: Some(false) }));
-        }
-        tokio::select! {
-            () = tokio::time::sleep(NOTIFICATION_LOOKS_EVERY) => {}
-            () = peer.gone.cancelled() => return Err(BrokerError::PollingTimeout),
-        }
-    }
+    let notice = broker.core().notice(&pop, &peer.gone).await?;
+    Ok(ok_with(&NotificationResponseHeader {
+        has_msg: notice == Notice::Messages,
+        polling_full: Some(notice == Notice::Full),
+    }))
 }
 
 pub(super) fn polling_info(broker: &Broker, command: &Command) -> Answer {
@@ -76,8 +66,10 @@ pub(super) fn polling_info(broker: &Broker, command: &Command) -> Answer {
     Ok(answer)
 }
 
+/// When a request was made, as far as its sender can be believed: not after it came.
 fn born(broker: &Broker, born_ms: i64) -> i64 {
-    if born_ms <= 0 { broker.now() } else { born_ms }
+    let now = broker.now();
+    if born_ms <= 0 { now } else { born_ms.min(now) }
 }
 
 fn found(answer: &PopAnswer) -> Command {

@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use waybill_broker::{Broker, BrokerConfig, Peer};
@@ -17,6 +18,10 @@ use waybill_protocol::remoting::{
 };
 
 pub const START_MS: i64 = 1_800_000_000_000;
+/// How long a poll of [`Rig::poll`] may wait; if nothing wakes it, it looks again only at its end.
+pub const POLL_MS: i64 = 60_000;
+/// Far more than something that is woken needs, and less than a poll may wait.
+pub const LIMIT: Duration = Duration::from_secs(20);
 
 pub struct Rig {
     pub dir: Arc<tempfile::TempDir>,
@@ -182,6 +187,27 @@ impl Rig {
 
     pub async fn pop_raw(&self, header: PopMessageRequestHeader) -> Command {
         self.call(Command::request(request::POP_MESSAGE).with_header(&header)).await
+    }
+
+    /// A pop that waits, and has to be woken.
+    pub async fn poll(&self, group: &str, topic: &str, max: i32) -> Command {
+        let header = PopMessageRequestHeader { poll_time: POLL_MS, ..self.pop_command(group, topic, max, 10_000) };
+        self.woken(Command::request(request::POP_MESSAGE).with_header(&header)).await
+    }
+
+    /// The answer to a request that may wait for [`POLL_MS`], and has to be woken.
+    pub async fn woken(&self, command: Command) -> Command {
+        tokio::time::timeout(LIMIT, self.call(command)).await.expect("what waits was not woken")
+    }
+
+    /// Until so many wait.
+    pub async fn until_waiting(&self, group: &str, topic: &str, count: usize) {
+        let waiting = async {
+            while self.broker.core().polling(group, topic).unwrap() != count {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(LIMIT, waiting).await.expect("they do not wait");
     }
 
     pub fn got(&self, answer: &Command) -> Vec<Got> {
