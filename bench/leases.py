@@ -24,6 +24,9 @@ CPU_N = 1024
 # 256 first: what is thrown away to warm up is of that size.
 SIZES = (256, 1024, 32, 8, 1)
 ASYNC_SIZES = (256, 1024)
+# Batches of BAR_N in flight, to see how many are best; a short measurement of each in so many rounds.
+SWEEP = (1, 2, 4, 8, 16)
+SWEEP_ROUNDS = 3
 LEFT_BEHIND = 10_000
 ENTRIES_MAX = 1024
 CHANGE, BATCH_CHANGE = 200053, 200153
@@ -77,14 +80,16 @@ def leases(effort, alone, keep):
             server.create(TOPIC, load.GROUP)
         seen = alternate(effort, servers)
         synced = watched(effort, servers)
+        swept = sweep(effort, servers["Waybill"], [server for name, server in servers.items() if name != "Waybill"])
     rows = throughput(seen) + synced_rows(seen, synced)
     if keep:
-        DETAILS.write_text(details(seen, synced))
+        DETAILS.write_text(details(seen, synced, swept))
     cpu = without_disk(effort)
     gone = left_behind(effort)
     rows += [Row(f"leases: extended per CPU-second of the broker, batches of {CPU_N}, no disk", "messages",
                  [against.per_cpu(report) for report in cpu], None, Bar(300_000, at_most=False)), *gone_rows(gone)]
     raw = {f"{n} {kind.server} {kind.name(n)}": reports for (n, kind), reports in seen.items()}
+    raw["in flight"] = {str(in_flight): reports for in_flight, reports in swept.items()}
     return rows, {**raw, "synced": {str(kind): value for kind, value in synced.items()}, "no disk": cpu, "left behind": gone}
 
 
@@ -99,6 +104,17 @@ def alternate(effort, servers):
                 if number > 0:
                     seen.setdefault((n, kind), []).append(report)
                 say(f"  {f'{number}/{effort.rounds}' if number else 'warm'} {kind.name(n):28} {against.line(report)}")
+    return seen
+
+
+def sweep(effort, server, others):
+    """{batches in flight: reports} of batches of BAR_N at Waybill's broker, alternated."""
+    seen = {in_flight: [] for in_flight in SWEEP}
+    with against.paused(others):
+        for number in range(min(effort.rounds, SWEEP_ROUNDS)):
+            for in_flight in SWEEP:
+                seen[in_flight].append(extend(server, Kind("Waybill", "batch", in_flight), BAR_N, effort.lease_s))
+                say(f"  {number + 1} {in_flight:2} batches of {BAR_N} in flight {against.line(seen[in_flight][-1])}")
     return seen
 
 
@@ -171,7 +187,7 @@ def per_message(report):
     return report["counters"].get(SYNCS, 0) / max(1, report["messages"])
 
 
-def details(seen, synced):
+def details(seen, synced, swept):
     """The page with everything that was measured of each kind and size."""
     columns = ["messages", "broker", "how", "messages/s", "p50 of a request, ms", "p99, ms", "broker CPU per message, µs", "syncs per message"]
     cells = []
@@ -188,7 +204,23 @@ def details(seen, synced):
     return "\n".join(["# Extending leases", "", *__doc__.splitlines()[2:],
                       "Written by `bench/run --only leases`: the median of the rounds and, in parentheses, the lowest and the highest. Latency is that",
                       "of a request, of one message or of a batch. Syncs are Waybill's own count; of Apache's broker, strace's, in a run of its own.",
-                      "", *page.table(columns, cells)]) + "\n"
+                      "", *page.table(columns, cells), "", *sweep_lines(swept)]) + "\n"
+
+
+def sweep_lines(swept):
+    """How many batches in flight are best: the part of the page of details."""
+    columns = ["batches in flight", "messages/s", "p50 of a batch, ms", "p99, ms", "broker CPU per message, µs", "syncs per batch"]
+    cells = []
+    for in_flight, reports in swept.items():
+        latencies = [report["latenciesMs"].get("change", {"p50": 0, "p99": 0}) for report in reports]
+        counted = [value for report in reports if (value := per_batch(report, Kind("Waybill", "batch", in_flight))) is not None]
+        cells.append([str(in_flight), spread(rates(reports)), spread([l["p50"] for l in latencies]), spread([l["p99"] for l in latencies]),
+                      spread([against.micros(report) for report in reports]), spread(counted)])
+    return ["## How many batches in flight", "",
+            f"Batches of {BAR_N} at Waybill's broker with SYNC_FLUSH, alternated. More in flight share a sync, and each waits longer for it.",
+            "The sidecar has at most 4 of a target in flight (`BATCHES_OF_TARGET_IN_FLIGHT`), which is well past one, whose time the disk",
+            "alone decides. It does not need more to be fast: what arrives while 4 are under way makes the next batch larger, up to 1,024,",
+            "and large batches do more than many small ones (see above).", "", *page.table(columns, cells)]
 
 
 def without_disk(effort):

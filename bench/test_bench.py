@@ -112,10 +112,15 @@ class Leases(unittest.TestCase):
 
     def test_every_measurement_is_on_the_page_of_details(self):
         seen = self.seen()
-        lines = [line for line in leases.details(seen, {leases.A_SERIAL: 2.0}).splitlines() if line.startswith("| ")][1:]
+        lines = [line for line in leases.details(seen, {leases.A_SERIAL: 2.0}, {}).splitlines() if line.startswith("| ")][1:-1]
         self.assertEqual(len(lines), len(seen))
         cells = [[cell.strip() for cell in line.split("|")] for line in lines]
         self.assertIn(["256", "Apache, RocksDB", "one by one, serial", "2.00"], [[*line[1:4], line[-2]] for line in cells])
+
+    def test_every_number_of_batches_in_flight_is_on_the_page(self):
+        swept = {n: [extended(1000 * n, 256, leases.C_ONE, 0)] for n in leases.SWEEP}
+        cells = [[cell.strip() for cell in line.split("|")][1:3] for line in leases.sweep_lines(swept) if line.startswith("| ")][1:]
+        self.assertEqual(cells, [["1", "1,000"], ["2", "2,000"], ["4", "4,000"], ["8", "8,000"], ["16", "16,000"]])
 
     def test_requests_for_what_a_client_left_are_all_counted(self):
         report = {"counters": {COUNTED.format(200053): 2, COUNTED.format(200153): 10, "other_total": 7},
