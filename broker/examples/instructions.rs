@@ -14,7 +14,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use bytes::BytesMut;
-use waybill_broker::lease::{Change, ChangeArgs, LeaseRef, Ledger, PopArgs, Source, Verdict};
+use waybill_broker::lease::{Change, ChangeArgs, ChangedBy, LeaseRef, Ledger, PopArgs, Source, Verdict};
 use waybill_broker::{Broker, BrokerConfig, FlushDiskType, Peer};
 use waybill_ops::clock::ManualClock;
 use waybill_protocol::handle::{ReceiptHandle, TopicType};
@@ -236,7 +236,12 @@ fn ledger_change() {
     let mut leases = pops(&mut ledger).into_iter();
     repeated(|| {
         changes.clear();
-        let args = ChangeArgs { lease: leases.next().unwrap(), invisible_ms: 2 * INVISIBLE_MS, count: true };
+        let args = ChangeArgs {
+            lease: leases.next().unwrap(),
+            invisible_ms: 2 * INVISIBLE_MS,
+            count: true,
+            by: ChangedBy::Unknown,
+        };
         black_box(ledger.change(NOW_MS, args, &mut changes));
     });
 }

@@ -10,7 +10,7 @@
 use std::hint::black_box;
 
 use waybill_broker::lease::schema::{LEASE_VALUE_MAX, write_lease};
-use waybill_broker::lease::{Change, ChangeArgs, LeaseRef, Ledger, PopArgs, Source, Verdict};
+use waybill_broker::lease::{Change, ChangeArgs, ChangedBy, LeaseRef, Ledger, PopArgs, Source, Verdict};
 
 const QUEUES: u32 = 8;
 const MINUTE: i64 = 60_000;
@@ -95,7 +95,7 @@ impl Bench {
         let at = self.any();
         let lease = self.open[at];
         self.now += 1;
-        let args = ChangeArgs { lease, invisible_ms: MINUTE, count: true };
+        let args = ChangeArgs { lease, invisible_ms: MINUTE, count: true, by: ChangedBy::Unknown };
         black_box(self.ledger.change(self.now, args, &mut self.changes));
     }
 
@@ -132,7 +132,7 @@ fn round(open: usize) -> [f64; 7] {
     let together: Vec<ChangeArgs> = bench.open[open / 4..]
         .iter()
         .take(1_024)
-        .map(|lease| ChangeArgs { lease: *lease, invisible_ms: MINUTE, count: true })
+        .map(|lease| ChangeArgs { lease: *lease, invisible_ms: MINUTE, count: true, by: ChangedBy::Unknown })
         .collect();
     let batch = time(20, || {
         bench.changes.clear();

@@ -5,17 +5,19 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use support::Rig;
+use support::{Got, Rig};
 use waybill_ops::clock::Clock;
 use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
-    Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader, GetConsumerListByGroupRequestHeader,
-    GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header,
-    HeartbeatData, JsonBody, NotificationRequestHeader, NotificationResponseHeader, OffsetResponseHeader,
-    PopMessageRequestHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader,
-    SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
+    BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
+    ChangeInvisibleTimeRequestHeader, Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader,
+    GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader,
+    GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody, NotificationRequestHeader,
+    NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader, QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig,
+    TopicRouteData, UpdateConsumerOffsetRequestHeader,
 };
 
 #[tokio::test]
@@ -224,6 +226,72 @@ async fn leases_are_listed_with_their_holder() {
     let text = std::str::from_utf8(&answer.body).unwrap();
     assert_eq!(text.matches("\"holder\":\"client-1\"").count(), 2, "{text}");
     assert!(text.contains("\"changes\":1") && text.contains("\"truncated\":false"), "{text}");
+}
+
+/// How each lease came to its end is known, also after the broker was started again.
+#[tokio::test]
+async fn leases_say_by_whom_they_were_changed() {
+    let (rig, got) = Rig::with_messages(6).await;
+    let single = |got: &Got, by: Option<&str>| {
+        let header = ChangeInvisibleTimeRequestHeader {
+            consumer_group: "g".into(),
+            topic: "t".into(),
+            queue_id: got.handle.queue_id,
+            extra_info: got.handle.to_string(),
+            offset: got.handle.offset,
+            invisible_time: 90_000,
+            lite_topic: None,
+            suspend: None,
+        };
+        let mut command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
+        if let Some(by) = by {
+            command.ext.set("changedBy", by);
+        }
+        command
+    };
+    for by in ["renewal", "renewal"] {
+        rig.ok(single(&got[0], Some(by))).await;
+    }
+    for by in ["renewal", "client"] {
+        rig.ok(single(&got[1], Some(by))).await;
+    }
+    rig.ok(single(&got[2], None)).await;
+    rig.ok(single(&got[3], Some("broker"))).await;
+    let header = BatchChangeInvisibleTimeRequestHeader { consumer_group: "g".into(), topic: "t".into() };
+    let entry = BatchChangeInvisibleEntry {
+        queue_id: got[4].handle.queue_id,
+        extra_info: got[4].handle.to_string(),
+        offset: got[4].handle.offset,
+        invisible_time: 90_000,
+        changed_by: Some("operator".to_owned()),
+        ..Default::default()
+    };
+    let body = BatchChangeInvisibleBody { entries: vec![entry] };
+    let batch = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME).with_header(&header).with_json(&body);
+    rig.ok(batch).await;
+    let listed = async |rig: &Rig| {
+        let answer = rig.ok(Command::request(own::LIST_LEASES)).await;
+        let list = serde_json::from_slice::<serde_json::Value>(&answer.body).unwrap();
+        got.iter()
+            .map(|got| {
+                let is = |lease: &&serde_json::Value| lease["offset"] == got.handle.offset;
+                let lease = list["leases"].as_array().unwrap().iter().find(is).unwrap();
+                (lease["changes"].clone(), lease["renewals"].clone(), lease.get("changedBy").cloned())
+            })
+            .collect::<Vec<_>>()
+    };
+    let said = |changes: u32, renewals: u32, by: Option<&str>| (changes.into(), renewals.into(), by.map(Into::into));
+    let wanted = [
+        said(2, 2, Some("renewal")),
+        said(2, 1, Some("client")),
+        said(1, 0, None),
+        said(1, 0, None),
+        said(1, 0, Some("operator")),
+        said(0, 0, None),
+    ];
+    assert_eq!(listed(&rig).await, wanted);
+    let rig = rig.reopen();
+    assert_eq!(listed(&rig).await, wanted, "it is kept");
 }
 
 #[tokio::test]

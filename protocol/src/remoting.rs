@@ -5,6 +5,7 @@
 
 mod binary;
 pub mod body;
+mod changed_by;
 pub mod codes;
 mod command;
 mod ext;
@@ -16,6 +17,7 @@ mod language;
 pub mod pop_info;
 
 pub use body::*;
+pub use changed_by::{CHANGED_BY, ChangedBy};
 pub use command::{Command, FLAG_ONEWAY, FLAG_RESPONSE, SerializeType, VERSION};
 pub use ext::{ExtFields, MAX_EXT_FIELDS};
 pub use frame::{DEFAULT_MAX_FRAME, FrameError, decode, encode, encode_head};

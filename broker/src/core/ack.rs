@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Core, GroupTopic};
 use crate::error::BrokerError;
-use crate::lease::{AckOutcome, ChangeArgs, ChangeOutcome, LeaseRef, schema};
+use crate::lease::{AckOutcome, ChangeArgs, ChangeOutcome, ChangedBy, LeaseRef, schema};
 use crate::store::{Admit, Batch, Commit};
 
 /// The delivery that a receipt handle names.
@@ -21,6 +21,8 @@ pub struct ChangeEntry {
     pub invisible_ms: i64,
     /// Whether the next delivery counts as one more attempt.
     pub count: bool,
+    /// On whose behalf.
+    pub by: ChangedBy,
 }
 
 impl Core {
@@ -89,7 +91,12 @@ impl Core {
     ) -> (Vec<ChangeOutcome>, Option<Commit>) {
         let args: Vec<ChangeArgs> = entries
             .iter()
-            .map(|entry| ChangeArgs { lease: entry.handle, invisible_ms: entry.invisible_ms, count: entry.count })
+            .map(|entry| ChangeArgs {
+                lease: entry.handle,
+                invisible_ms: entry.invisible_ms,
+                count: entry.count,
+                by: entry.by,
+            })
             .collect();
         let mut changes = Vec::with_capacity(args.len());
         let Some(mut ledger) = consumer.open_ledger() else {

@@ -33,6 +33,11 @@ pub struct LeaseView {
     pub attempts: u32,
     /// How often the invisible duration of this delivery was changed.
     pub changes: u32,
+    /// So many of these were renewals by a sidecar that said so; 255 = 255 or more.
+    pub renewals: u8,
+    /// On whose behalf it was changed last; nothing if it was not, or nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub changed_by: Option<&'static str>,
 }
 
 /// Which leases are looked for. What is not said does not matter.
@@ -106,6 +111,8 @@ impl Core {
                     deadline: lease.deadline_ms(),
                     attempts: lease.attempts,
                     changes: lease.changes,
+                    renewals: lease.renewals,
+                    changed_by: lease.changed_by.word(),
                 });
             }
             if views.len() >= max {

@@ -2,7 +2,8 @@
 
 use super::queue::Queue;
 use super::types::{
-    AckOutcome, Change, ChangeArgs, ChangeOutcome, Counts, Lease, LeaseRef, MAX_COUNT, MAX_MS, Progress, Source,
+    AckOutcome, Change, ChangeArgs, ChangeOutcome, ChangedBy, Counts, Lease, LeaseRef, MAX_COUNT, MAX_MS, Progress,
+    Source,
 };
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -95,6 +96,10 @@ impl Ledger {
         lease.invisible_ms = now + args.invisible_ms.clamp(0, MAX_MS) - lease.pop_time_ms;
         lease.changes = (lease.changes + 1).min(MAX_COUNT);
         lease.uncounted = !args.count;
+        lease.changed_by = args.by;
+        if args.by == ChangedBy::Renewal {
+            lease.renewals = lease.renewals.saturating_add(1);
+        }
         queue.put(offset, lease);
         changes.push(Change::Put(id, offset, lease));
         ChangeOutcome::Changed { pop_time_ms: lease.pop_time_ms, invisible_ms: lease.invisible_ms }
@@ -123,6 +128,7 @@ impl Ledger {
                 lease: LeaseRef { queue, offset, pop_time_ms: lease.pop_time_ms },
                 invisible_ms,
                 count: !lease.uncounted,
+                by: ChangedBy::Broker,
             })
             .collect();
         self.change_many(now, &held, changes);

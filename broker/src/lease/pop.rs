@@ -2,7 +2,9 @@
 
 use super::ledger::{Ledger, takeable};
 use super::queue::Queue;
-use super::types::{Change, Lease, MAX_COUNT, MAX_MS, NO_GROUP, PopArgs, Popped, Progress, Source, Taken, Verdict};
+use super::types::{
+    Change, ChangedBy, Lease, MAX_COUNT, MAX_MS, NO_GROUP, PopArgs, Popped, Progress, Source, Taken, Verdict,
+};
 use std::ops::Range;
 
 /// Every such pop looks for new messages first, the others for expired leases.
@@ -219,6 +221,8 @@ impl Pop<'_> {
             first_pop_ms: 0,
             attempts: 0,
             changes: 0,
+            renewals: 0,
+            changed_by: ChangedBy::Unknown,
             holder: 0,
             order_group: None,
             uncounted: false,
@@ -266,6 +270,8 @@ impl Pop<'_> {
             first_pop_ms: if before.is_deferred() { self.now } else { before.first_pop_ms },
             attempts: (before.counted() + 1).min(MAX_COUNT),
             changes: 0,
+            renewals: 0,
+            changed_by: ChangedBy::Unknown,
             holder: self.args.holder,
             order_group: before.order_group,
             uncounted: false,

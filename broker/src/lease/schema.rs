@@ -2,9 +2,11 @@
 //!
 //! Keyspace `Lease`, one row per open message:
 //! - Key: consumer group u32, topic u32, queue u32, offset u64, each big-endian: 20 bytes.
-//! - Value: 1 byte version (upper half, 1) and flags (lower half: 1 = uncounted, 2 = has an order group); then as varints (7 bits a byte,
+//! - Value: 1 byte version (upper half, 1) and flags (lower half: 1 = uncounted, 2 = has an order group, 4 = it is known who changed
+//!   it); then as varints (7 bits a byte,
 //!   lowest first, no longer than needed) pop time, invisible duration (zigzag), pop time − first pop time, attempts, changes, holder;
-//!   then the order group, u32 big-endian, if there is one. At most [`LEASE_VALUE_MAX`] bytes, commonly 14 to 20.
+//!   then the order group, u32 big-endian, if there is one; then, if it is known, who changed it last (1 byte) and how many changes were
+//!   renewals (1 byte). At most [`LEASE_VALUE_MAX`] bytes, commonly 14 to 20.
 //!
 //! Keyspace `Progress`, one row per queue a group has read:
 //! - Key: consumer group u32, topic u32, queue u32, each big-endian: 12 bytes.
@@ -12,16 +14,26 @@
 //!
 //! Group and topic are the catalog's numbers, so all rows of a group on a topic have one prefix. What does not fit exactly is refused.
 
-use super::types::{Change, Lease, MAX_COUNT, MAX_MS, Progress};
+use super::types::{Change, ChangedBy, Lease, MAX_COUNT, MAX_MS, Progress};
 use crate::store::{Batch, Keyspace};
 use thiserror::Error;
 
 /// Most bytes of a lease's value.
-pub const LEASE_VALUE_MAX: usize = 40;
+pub const LEASE_VALUE_MAX: usize = 42;
 
 const VERSION: u8 = 1 << 4;
 const UNCOUNTED: u8 = 1;
 const GROUPED: u8 = 2;
+const CHANGED: u8 = 4;
+/// Their numbers in the store.
+const CHANGED_BY: [ChangedBy; 6] = [
+    ChangedBy::Unknown,
+    ChangedBy::Renewal,
+    ChangedBy::Client,
+    ChangedBy::Return,
+    ChangedBy::Operator,
+    ChangedBy::Broker,
+];
 /// Pop times can be later than the clock by some milliseconds, and the clock is at most [`MAX_MS`].
 const MAX_POP_MS: u64 = (MAX_MS as u64) * 2 - 1;
 
@@ -120,22 +132,31 @@ pub fn read_lease(key: &[u8], value: &[u8]) -> Result<LeaseRow, RowError> {
         (key.u32()?, key.u32()?, key.u32()?, u64::from(key.u32()?) << 32 | u64::from(key.u32()?));
     let mut value = Reader(value);
     let head = value.u8()?;
-    if head & !(UNCOUNTED | GROUPED) != VERSION {
+    if head & !(UNCOUNTED | GROUPED | CHANGED) != VERSION {
         return Err(RowError::Version(head));
     }
     let pop_time = value.varint(MAX_POP_MS)?;
     let invisible = value.varint(4 * MAX_POP_MS)?;
     let since_first = value.varint(pop_time)?;
-    let lease = Lease {
+    let mut lease = Lease {
         pop_time_ms: pop_time.cast_signed(),
         invisible_ms: (invisible >> 1).cast_signed() ^ -(invisible & 1).cast_signed(),
         first_pop_ms: (pop_time - since_first).cast_signed(),
         attempts: value.small(MAX_COUNT)?,
         changes: value.small(MAX_COUNT)?,
+        renewals: 0,
+        changed_by: ChangedBy::Unknown,
         holder: value.small(u32::MAX)?,
         order_group: if head & GROUPED != 0 { Some(value.u32()?) } else { None },
         uncounted: head & UNCOUNTED != 0,
     };
+    if head & CHANGED != 0 {
+        lease.changed_by = *CHANGED_BY.get(usize::from(value.u8()?)).ok_or(RowError::Value)?;
+        lease.renewals = value.u8()?;
+        if !is_change_known(&lease) {
+            return Err(RowError::Value);
+        }
+    }
     value.end()?;
     Ok(LeaseRow { group, topic, queue, offset, lease })
 }
@@ -159,7 +180,9 @@ pub fn read_progress(key: &[u8], value: &[u8]) -> Result<ProgressRow, RowError> 
 
 /// Writes a lease's value behind what is in `out`.
 pub fn write_lease(lease: &Lease, out: &mut Vec<u8>) {
-    let flags = if lease.uncounted { UNCOUNTED } else { 0 } | if lease.order_group.is_some() { GROUPED } else { 0 };
+    let flag = |set, flag| if set { flag } else { 0 };
+    let known = is_change_known(lease);
+    let flags = flag(lease.uncounted, UNCOUNTED) | flag(lease.order_group.is_some(), GROUPED) | flag(known, CHANGED);
     out.push(VERSION | flags);
     varint(lease.pop_time_ms.cast_unsigned(), out);
     varint(((lease.invisible_ms << 1) ^ (lease.invisible_ms >> 63)).cast_unsigned(), out);
@@ -170,6 +193,14 @@ pub fn write_lease(lease: &Lease, out: &mut Vec<u8>) {
     if let Some(group) = lease.order_group {
         out.extend_from_slice(&group.to_be_bytes());
     }
+    if known {
+        let number = CHANGED_BY.iter().position(|by| *by == lease.changed_by).unwrap_or(0);
+        out.extend_from_slice(&[u8::try_from(number).unwrap_or(0), lease.renewals]);
+    }
+}
+
+fn is_change_known(lease: &Lease) -> bool {
+    lease.changed_by != ChangedBy::Unknown || lease.renewals > 0
 }
 
 /// Writes a progress value behind what is in `out`.

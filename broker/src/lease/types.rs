@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+pub use waybill_protocol::remoting::ChangedBy;
+
 /// Longest time or duration that is told apart from longer ones (about 8,900 years); what is longer counts as this.
 pub const MAX_MS: i64 = 1 << 48;
 /// Counters of attempts and changes stop here.
@@ -22,6 +24,10 @@ pub struct Lease {
     pub attempts: u32,
     /// Changes of the invisible duration of this delivery.
     pub changes: u32,
+    /// So many of them were renewals by a sidecar that said so; 255 = 255 or more.
+    pub renewals: u8,
+    /// Who made the last change.
+    pub changed_by: ChangedBy,
     /// Number of the client that holds it, 0 = unknown.
     pub holder: u32,
     /// Hash of the message group; `None` = taken while consumption was not ordered.
@@ -132,6 +138,8 @@ pub struct ChangeArgs {
     pub invisible_ms: i64,
     /// `false`: the next delivery is to have the same attempt number as this one (`suspend`).
     pub count: bool,
+    /// On whose behalf.
+    pub by: ChangedBy,
 }
 
 /// What is to be done with a message.

@@ -7,8 +7,8 @@ use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{
     AckMessageRequestHeader, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry,
-    BatchChangeInvisibleResult, BatchChangeInvisibleResultEntry, BatchChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, Command, EntryCode, EntryCodes,
+    BatchChangeInvisibleResult, BatchChangeInvisibleResultEntry, BatchChangeInvisibleTimeRequestHeader, CHANGED_BY,
+    ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, ChangedBy, Command, EntryCode, EntryCodes,
 };
 
 use super::{Answer, ok, ok_json, ok_with};
@@ -38,6 +38,7 @@ pub(super) async fn change(broker: &Broker, command: &Command) -> Answer {
         handle: parse(broker, &header.extra_info, header.queue_id, header.offset)?,
         invisible_ms: header.invisible_time,
         count: header.suspend != Some(true),
+        by: ChangedBy::of_request(command.ext.get(CHANGED_BY)),
     };
     let outcomes = broker.core().change(&header.consumer_group, &header.topic, &[entry]).await?;
     match outcomes.first() {
@@ -191,7 +192,8 @@ fn change_entry(
     }
     check_invisible(entry.invisible_time)?;
     let handle = parse(broker, &entry.extra_info, entry.queue_id, entry.offset)?;
-    Ok(ChangeEntry { handle, invisible_ms: entry.invisible_time, count: !entry.suspend })
+    let by = ChangedBy::of_request(entry.changed_by.as_deref());
+    Ok(ChangeEntry { handle, invisible_ms: entry.invisible_time, count: !entry.suspend, by })
 }
 
 fn check_invisible(ms: i64) -> Result<(), BrokerError> {

@@ -37,6 +37,11 @@ struct OfGroup {
     consume_timeout_minutes: i32,
     #[serde(skip_serializing_if = "Option::is_none")]
     renew: Option<bool>,
+    /// Milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    invisible_time: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch_max: Option<usize>,
 }
 
 pub(super) fn list(broker: &Broker, command: &Command) -> Answer {
@@ -50,9 +55,14 @@ pub(super) fn list(broker: &Broker, command: &Command) -> Answer {
         if !groups.contains_key(&lease.group)
             && let Some(group) = core.catalog().group(&lease.group)
         {
-            let renew = GroupOverrides::understood(&group.config.attributes).renew;
-            let consume_timeout_minutes = group.config.consume_timeout_minute;
-            groups.insert(lease.group.clone(), OfGroup { consume_timeout_minutes, renew });
+            let own = GroupOverrides::understood(&group.config.attributes);
+            let of_group = OfGroup {
+                consume_timeout_minutes: group.config.consume_timeout_minute,
+                renew: own.renew,
+                invisible_time: own.invisible_ms,
+                batch_max: own.batch_max,
+            };
+            groups.insert(lease.group.clone(), of_group);
         }
     }
     let answer = Leases {

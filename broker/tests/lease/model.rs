@@ -3,7 +3,7 @@
 use crate::oracle::Oracle;
 use crate::support::{Topic, World};
 use proptest::prelude::*;
-use waybill_broker::lease::{AckOutcome, Change, ChangeArgs, LeaseRef, Verdict};
+use waybill_broker::lease::{AckOutcome, Change, ChangeArgs, ChangedBy, LeaseRef, Verdict};
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -159,6 +159,7 @@ impl Life {
                         lease: self.lease(handle),
                         invisible_ms: *invisible_ms,
                         count: *count,
+                        by: ChangedBy::Client,
                     })
                     .collect();
                 self.change(&args);

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use waybill_broker::lease::schema::{
     LEASE_VALUE_MAX, RowError, lease_key, prefix, progress_key, read_lease, read_progress, write_lease, write_progress,
 };
-use waybill_broker::lease::{Lease, MAX_COUNT, MAX_MS, Progress};
+use waybill_broker::lease::{ChangedBy, Lease, MAX_COUNT, MAX_MS, Progress};
 
 fn lease() -> impl Strategy<Value = Lease> {
     let count = || prop_oneof![0..4_u32, 0..=MAX_COUNT];
@@ -17,16 +17,21 @@ fn lease() -> impl Strategy<Value = Lease> {
         any::<u32>(),
         any::<Option<u32>>(),
         any::<bool>(),
+        (0..ChangedBy::ALL.len(), prop_oneof![Just(0), any::<u8>()]),
     )
-        .prop_map(|(pop_time_ms, invisible_ms, since, attempts, changes, holder, order_group, uncounted)| Lease {
-            pop_time_ms,
-            invisible_ms,
-            first_pop_ms: (pop_time_ms - since).max(0),
-            attempts,
-            changes,
-            holder,
-            order_group,
-            uncounted,
+        .prop_map(|(pop_time_ms, invisible_ms, since, attempts, changes, holder, order_group, uncounted, by)| {
+            Lease {
+                pop_time_ms,
+                invisible_ms,
+                first_pop_ms: (pop_time_ms - since).max(0),
+                attempts,
+                changes,
+                renewals: by.1,
+                changed_by: ChangedBy::ALL[by.0],
+                holder,
+                order_group,
+                uncounted,
+            }
         })
 }
 
@@ -42,6 +47,8 @@ const COMMON: Lease = Lease {
     first_pop_ms: 1_780_000_000_000,
     attempts: 1,
     changes: 0,
+    renewals: 0,
+    changed_by: ChangedBy::Unknown,
     holder: 300,
     order_group: None,
     uncounted: false,
@@ -102,12 +109,20 @@ fn a_lease_has_this_form() {
         first_pop_ms: 872,
         attempts: 2,
         changes: 1,
+        renewals: 0,
+        changed_by: ChangedBy::Unknown,
         holder: 300,
         order_group: Some(0x0102_0304),
         uncounted: true,
     };
     assert_eq!(value_of(&lease), [0x13, 0xe8, 0x07, 0x05, 0x80, 0x01, 2, 1, 0xac, 0x02, 1, 2, 3, 4]);
     assert_eq!(value_of(&COMMON).len(), 15, "what most leases look like");
+    // Two bytes more once it is known who changed it; the numbers are for ever.
+    let plain = value_of(&COMMON);
+    for (number, by) in ChangedBy::ALL.into_iter().enumerate() {
+        let value = value_of(&Lease { changed_by: by, renewals: 7, ..COMMON });
+        assert_eq!((value[0], &value[1..15], &value[15..]), (0x14, &plain[1..], &[number as u8, 7][..]));
+    }
 }
 
 #[test]
@@ -143,11 +158,21 @@ fn sizes_are_exact() {
 #[test]
 fn other_versions_are_refused() {
     let good = value_of(&COMMON);
-    for head in (0..=255).filter(|head| !(0x10..=0x13).contains(head)) {
+    for head in (0..=255).filter(|head| !(0x10..=0x17).contains(head)) {
         let mut value = good.clone();
         value[0] = head;
         assert_eq!(read_lease(&lease_key(1, 2, 3, 4), &value), Err(RowError::Version(head)));
         assert_eq!(read_progress(&progress_key(1, 2, 3), &[head, 0, 0]), Err(RowError::Version(head)));
+    }
+}
+
+#[test]
+fn changes_that_nobody_made_are_refused() {
+    let key = lease_key(1, 2, 3, 4);
+    let mut value = value_of(&Lease { changed_by: ChangedBy::Broker, ..COMMON });
+    for (number, expected) in [(5, true), (6, false), (255, false), (0, false)] {
+        value[15] = number;
+        assert_eq!(read_lease(&key, &value).is_ok(), expected, "{number}");
     }
 }
 

@@ -1,7 +1,9 @@
 //! One test per rule of unordered consumption.
 
 use crate::support::{Topic, World, attempts, offsets, refs};
-use waybill_broker::lease::{AckOutcome, ChangeArgs, ChangeOutcome, Counts, LeaseRef, Ledger, MAX_MS, Verdict};
+use waybill_broker::lease::{
+    AckOutcome, ChangeArgs, ChangeOutcome, ChangedBy, Counts, LeaseRef, Ledger, MAX_MS, Verdict,
+};
 
 const ACKED: AckOutcome = AckOutcome::Acked { wake: false };
 
@@ -408,7 +410,7 @@ fn batches_answer_each_entry_as_single_calls_would() {
     let outcomes = w.with(|w, changes| w.ledger.ack_many(w.now, &entries, changes));
     assert_eq!(outcomes, [ACKED, AckOutcome::Stale, ACKED, AckOutcome::AlreadyDone, AckOutcome::Unknown]);
 
-    let change = |lease, invisible_ms| ChangeArgs { lease, invisible_ms, count: true };
+    let change = |lease, invisible_ms| ChangeArgs { lease, invisible_ms, count: true, by: ChangedBy::Unknown };
     let entries = [
         change(handles[0], 300),
         change(handles[1], 300),

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use waybill_broker::lease::schema::{lease_key, progress_key, read_lease, read_progress, write_lease, write_progress};
-use waybill_broker::lease::{Change, ChangeArgs, LeaseRef, Ledger, PopArgs, Popped, Source, Taken, Verdict};
+use waybill_broker::lease::{Change, ChangeArgs, ChangedBy, LeaseRef, Ledger, PopArgs, Popped, Source, Taken, Verdict};
 
 /// A message of the fake topic.
 #[derive(Clone, Copy, Debug)]
@@ -174,12 +174,12 @@ impl World {
     }
 
     pub(crate) fn change(&mut self, lease: LeaseRef, invisible_ms: i64) -> waybill_broker::lease::ChangeOutcome {
-        let args = ChangeArgs { lease, invisible_ms, count: true };
+        let args = ChangeArgs { lease, invisible_ms, count: true, by: ChangedBy::Unknown };
         self.with(|world, changes| world.ledger.change(world.now, args, changes))
     }
 
     pub(crate) fn suspend(&mut self, lease: LeaseRef, invisible_ms: i64) -> waybill_broker::lease::ChangeOutcome {
-        let args = ChangeArgs { lease, invisible_ms, count: false };
+        let args = ChangeArgs { lease, invisible_ms, count: false, by: ChangedBy::Unknown };
         self.with(|world, changes| world.ledger.change(world.now, args, changes))
     }
 

@@ -147,7 +147,7 @@ proptest! {
     ) {
         let entry = BatchChangeInvisibleEntry {
             consumer_group: text.clone(), topic: text.clone(), extra_info: text, queue_id: numbers.0, offset: numbers.1,
-            invisible_time: numbers.2, lite_topic: lite, suspend,
+            invisible_time: numbers.2, lite_topic: lite, suspend, changed_by: None,
         };
         let body = BatchChangeInvisibleBody { entries: vec![entry] };
         prop_assert_eq!(BatchChangeInvisibleBody::from_json(&body.to_json()).unwrap(), body);

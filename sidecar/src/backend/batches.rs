@@ -33,7 +33,7 @@ pub(super) enum BatchAnswer {
 
 fn wanted_change(entry: &Handed) -> Option<WantedChange<'_>> {
     match entry.wish {
-        Wish::Change { invisible_ms, suspend } => Some((&entry.lease, invisible_ms, suspend)),
+        Wish::Change { invisible_ms, suspend } => Some((&entry.lease, invisible_ms, suspend, entry.caller)),
         Wish::Ack => None,
     }
 }
@@ -131,7 +131,9 @@ impl MessageService {
     async fn send_one(&self, entry: &Handed) -> LeaseResult {
         match entry.wish {
             Wish::Ack => self.ack_one(&entry.lease).await.map(|()| entry.lease.handle.clone()),
-            Wish::Change { invisible_ms, suspend } => self.change_one((&entry.lease, invisible_ms, suspend)).await,
+            Wish::Change { invisible_ms, suspend } => {
+                self.change_one((&entry.lease, invisible_ms, suspend, entry.caller)).await
+            }
         }
     }
 

@@ -4,8 +4,8 @@ use waybill_protocol::{
     handle::ReceiptHandle,
     remoting::{
         BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
-        BatchChangeInvisibleResultEntry, BatchChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeRequestHeader,
-        ChangeInvisibleTimeResponseHeader, Command, JsonBody,
+        BatchChangeInvisibleResultEntry, BatchChangeInvisibleTimeRequestHeader, CHANGED_BY,
+        ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, ChangedBy, Command, JsonBody,
         codes::{request, response},
     },
 };
@@ -17,14 +17,15 @@ use super::{
     service::MessageService,
     types::LeaseRef,
 };
+use crate::batching::Caller;
 
-/// A lease, its new duration in milliseconds, and whether the delivery shall not count.
-pub(super) type WantedChange<'a> = (&'a LeaseRef, i64, bool);
+/// A lease, its new duration in milliseconds, whether the delivery shall not count, and on whose behalf.
+pub(super) type WantedChange<'a> = (&'a LeaseRef, i64, bool, Caller);
 
 impl MessageService {
     pub(super) async fn change_one(
         &self,
-        (lease, ms, suspend): WantedChange<'_>,
+        (lease, ms, suspend, caller): WantedChange<'_>,
     ) -> Result<ReceiptHandle, BackendError> {
         let header = ChangeInvisibleTimeRequestHeader {
             consumer_group: lease.group.to_string(),
@@ -36,7 +37,10 @@ impl MessageService {
             lite_topic: None,
             suspend: Some(suspend),
         };
-        let request = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
+        let mut request = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME).with_header(&header);
+        if let Some(word) = changed_by(caller).word() {
+            request.ext.set(CHANGED_BY, word);
+        }
         let answer = self.ask_about(lease, request).await?;
         if answer.code != response::SUCCESS {
             return Err(from_response(&answer, Subject::handle(lease)));
@@ -51,7 +55,7 @@ impl MessageService {
         let topic = real_topic(first);
         let header =
             BatchChangeInvisibleTimeRequestHeader { consumer_group: first.group.to_string(), topic: topic.clone() };
-        let entries = changes.iter().map(|(lease, ms, suspend)| BatchChangeInvisibleEntry {
+        let entries = changes.iter().map(|(lease, ms, suspend, caller)| BatchChangeInvisibleEntry {
             consumer_group: lease.group.to_string(),
             topic: topic.clone(),
             queue_id: lease.handle.queue_id,
@@ -60,6 +64,7 @@ impl MessageService {
             invisible_time: *ms,
             lite_topic: None,
             suspend: *suspend,
+            changed_by: changed_by(*caller).word().map(str::to_owned),
         });
         let body = BatchChangeInvisibleBody { entries: entries.collect() };
         let request = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
@@ -82,6 +87,15 @@ impl MessageService {
         };
         let results = results.iter().map(Some).chain(std::iter::repeat(None));
         BatchAnswer::Each(changes.iter().zip(results).map(|((lease, ..), result)| result_of(lease, result)).collect())
+    }
+}
+
+/// What our broker is told, for those who ask it later how a lease came to its end.
+fn changed_by(caller: Caller) -> ChangedBy {
+    match caller {
+        Caller::Client => ChangedBy::Client,
+        Caller::Renewal => ChangedBy::Renewal,
+        Caller::Disconnect | Caller::Undelivered | Caller::Filter => ChangedBy::Return,
     }
 }
 

@@ -8,7 +8,11 @@ use waybill_protocol::remoting::{
     EntryCode, EntryCodes, JsonBody,
     codes::{request, response},
 };
-use waybill_sidecar::backend::{BackendError, ChangeEntry, ForwardRequest, TransportError};
+use waybill_sidecar::{
+    backend::{BackendError, ChangeEntry, ForwardRequest, TransportError},
+    batching::Caller,
+    receipts::{Change, Changer},
+};
 
 use crate::scripted::{Answer, handle, java, lease, ok, refuse, service, two_brokers};
 
@@ -175,6 +179,39 @@ async fn a_batch_of_changes_costs_as_few_requests_as_the_limit_allows() {
     let entry = &body.entries[1];
     assert_eq!((entry.offset, entry.invisible_time, entry.suspend), (1, 30_000, false));
     assert_eq!(entry.extra_info, handle("a", 1).to_string());
+}
+
+/// `waybill lease list` tells why a lease ends when it does.
+#[tokio::test]
+async fn changes_say_on_whose_behalf_they_are() {
+    for batches in [false, true] {
+        let transport = two_brokers(|_, command| match command.code {
+            request::BATCH_CHANGE_MESSAGE_INVISIBLETIME => changed_batch(command),
+            _ => Ok(changed()),
+        });
+        let setup = service(transport.clone(), |config| config.enable_batch_change_invisible_time = batches);
+        let by =
+            |offset, caller| Change { handle: lease("a", offset).handle, invisible_ms: 30_000, suspend: false, caller };
+        let callers = [Caller::Renewal, Caller::Client, Caller::Disconnect, Caller::Undelivered];
+        let changes = (1..).zip(callers).map(|(offset, caller)| by(offset, caller)).collect();
+        let results = Changer::change_invisible(&setup.service, &"G".into(), &"T".into(), changes).await;
+        assert!(results.iter().all(Result::is_ok), "{results:?}");
+        let mut said: Vec<(i64, Option<String>)> = transport
+            .asked(request::CHANGE_MESSAGE_INVISIBLETIME)
+            .iter()
+            .map(|(_, command)| {
+                let offset = command.ext.get("offset").and_then(|offset| offset.parse().ok());
+                (offset.expect("an offset"), command.ext.get("changedBy").map(str::to_owned))
+            })
+            .collect();
+        for (_, command) in transport.asked(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME) {
+            let body = BatchChangeInvisibleBody::from_json(&command.body).expect("a batch");
+            said.extend(body.entries.into_iter().map(|entry| (entry.offset, entry.changed_by)));
+        }
+        said.sort();
+        let words = ["renewal", "client", "return", "return"].map(|word| Some(word.to_owned()));
+        assert_eq!(said, (1..).zip(words).collect::<Vec<_>>());
+    }
 }
 
 #[tokio::test]

@@ -209,8 +209,7 @@ impl Direct {
             extra_info: held.handle.to_string(),
             offset: held.handle.offset,
             invisible_time: INVISIBLE_MS,
-            lite_topic: None,
-            suspend: false,
+            ..Default::default()
         });
         let body = BatchChangeInvisibleBody { entries: entries.collect() };
         let request =

@@ -36,7 +36,10 @@ fn leases_are_listed_extended_and_released() {
     assert_eq!(json(&["lease", "list", "--topic", "orders"])["leases"].as_array().map(Vec::len), Some(2));
     assert_eq!(json(&["lease", "list", "--client", "nobody"])["leases"], json!([]));
     let text = waybill.admin(&["lease", "list"]).ok().out;
-    assert!(text.contains("HOLDER") && text.contains("by sidecar"), "{text}");
+    for shown in ["HOLDER", "as received", "CONSUME TIMEOUT", "sidecar's", "15m"] {
+        assert!(text.contains(shown), "{shown} is not in {text}");
+    }
+    assert_eq!((&first["changes"], &first["renewals"], &first["changedBy"]), (&0.into(), &0.into(), &Value::Null));
 
     let outcome = |found: u32, changed: u32, dry_run: bool| json!({"found": found, "changed": changed, "ended": 0, "failed": {}, "dryRun": dry_run});
     let deadlines = || {
@@ -52,6 +55,8 @@ fn leases_are_listed_extended_and_released() {
         // An hour, and what the request took.
         assert!((3_600_000..3_660_000).contains(&(after - before)), "{before} {after}");
     }
+    let all = json(&["lease", "list"]);
+    assert!(all["leases"].as_array().expect("a list").iter().all(|lease| lease["changedBy"] == "operator"), "{all}");
     let (queue, offset) = (first["queueId"].to_string(), first["offset"].to_string());
     let one = ["--group", "billing", "--topic", "invoices", "--queue", &queue, "--offset", &offset];
     assert_eq!(json(&[&["lease", "release"], &one[..]].concat()), outcome(1, 1, false));

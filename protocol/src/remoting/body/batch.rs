@@ -91,6 +91,9 @@ bodies! {
         lite_topic: Option<String>,
         /// The next delivery is not counted as another attempt.
         suspend: bool,
+        /// A word of [`crate::remoting::ChangedBy`]. Ours; others ignore it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        changed_by: Option<String>,
     }
 
     /// The answer to BATCH_CHANGE_MESSAGE_INVISIBLETIME.

@@ -7,7 +7,7 @@ use waybill_protocol::handle::{ReceiptHandle, TopicType};
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
     BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
-    BatchChangeInvisibleTimeRequestHeader, Command as Remoting,
+    BatchChangeInvisibleTimeRequestHeader, ChangedBy, Command as Remoting,
 };
 
 use super::ChangeArgs;
@@ -136,6 +136,7 @@ fn entry(lease: &Lease, listed: &Leases, wish: Wish) -> BatchChangeInvisibleEntr
         offset: lease.offset,
         extra_info: handle.to_string(),
         invisible_time: wish.invisible_ms(lease, listed.now),
+        changed_by: ChangedBy::Operator.word().map(str::to_owned),
         ..Default::default()
     }
 }

@@ -35,6 +35,12 @@ pub(super) struct OfGroup {
     /// The group's own renewal switch, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) renew: Option<bool>,
+    /// Its own invisible duration at the receive of messages that are renewed, milliseconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) invisible_time: Option<i64>,
+    /// Its own limit of the leases of one request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) batch_max: Option<u64>,
 }
 
 /// Times in milliseconds, moments since the Unix epoch.
@@ -54,6 +60,11 @@ pub(super) struct Lease {
     pub(super) attempts: i64,
     /// How often its end was moved.
     pub(super) changes: i64,
+    /// So many of these were renewals by a sidecar that said so; 255 = 255 or more.
+    pub(super) renewals: i64,
+    /// On whose behalf it was moved last: a word of `ChangedBy`; nothing if nobody said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) changed_by: Option<String>,
 }
 
 impl Broker {

@@ -23,9 +23,13 @@ Examples:
   waybill lease list --group billing --topic orders
   waybill lease list --client pod-1@7@0@x --output json
 
-KEPT says how long the broker's group wants a lease to last: renewed (short, and renewed by a sidecar), whole (for the group's
-time to consume), or by sidecar, whose configuration decides. HEARD is when a sidecar last vouched for the holder: when that
-is longer ago than the broker's clientGoneAfter, the broker gives back what it holds; - is not watched.")]
+WHY says how the lease came to end when it does: as received (never changed; consume timeout where that is the duration),
+renewed (by a sidecar: the client still works on it), by client (extended or given back), returned (the client left or did not
+get it), client gone (nobody vouched for it), by operator (waybill lease), changed (by a sidecar that does not say why, such as
+Apache's). CHANGES counts all of them, RENEWALS those of a sidecar. The groups below say what holds for messages that are
+received from now on; where they say nothing, the sidecar's configuration decides (its /config). HEARD is when a sidecar last
+vouched for the holder: when that is longer ago than the broker's clientGoneAfter, the broker gives back what it holds; - is
+not watched.")]
     List(ListArgs),
     /// Make messages that consumers hold visible now
     #[command(after_help = "\
