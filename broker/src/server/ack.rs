@@ -91,14 +91,13 @@ pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
     let body: BatchAckBody = bounded(command)?;
-    let (parts, count) = parts_by_ledger(&body, broker.config().batch_max_entries)?;
-    if count == 0 {
+    let (parts, mut codes) = parts_by_ledger(&body, broker.config().batch_max_entries)?;
+    if codes.is_empty() {
         return Err(BrokerError::StaleHandle("the batch is empty".into()));
     }
     // A part is one record in the log; the parts go side by side, so that they share the sync.
     let core = broker.core();
     let outcomes = join_all(parts.iter().map(|part| core.ack(part.group, &part.topic, &part.handles))).await;
-    let mut codes = vec![response::NO_MESSAGE; count];
     for (part, outcomes) in parts.iter().zip(&outcomes) {
         for (position, place) in part.places.iter().enumerate() {
             let code = match outcomes {
@@ -118,10 +117,13 @@ pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
         return Ok(ok_json(&EntryCodes { entries: codes.into_iter().map(|code| EntryCode { code }).collect() }));
     }
     // Upstream has no way to say which entry failed; what could not be stored must not be answered with success, though.
-    match codes
-        .iter()
-        .find(|code| !matches!(**code, response::SUCCESS | response::NO_MESSAGE | response::TOPIC_NOT_EXIST))
-    {
+    let lost = |code: &&i32| {
+        !matches!(
+            **code,
+            response::SUCCESS | response::NO_MESSAGE | response::MESSAGE_ILLEGAL | response::TOPIC_NOT_EXIST
+        )
+    };
+    match codes.iter().find(lost) {
         Some(code) => Ok(Command::response(*code, "some entries could not be acknowledged")),
         None => Ok(ok()),
     }
@@ -136,11 +138,11 @@ struct Part<'a> {
     places: Vec<usize>,
 }
 
-/// Splits a batch by group and topic, and counts its messages.
-fn parts_by_ledger(body: &BatchAckBody, max: usize) -> Result<(Vec<Part<'_>>, usize), BrokerError> {
+/// Splits a batch by group and topic. Also answers a code for each of its messages, for those that are in no part for good.
+fn parts_by_ledger(body: &BatchAckBody, max: usize) -> Result<(Vec<Part<'_>>, Vec<i32>), BrokerError> {
     let mut parts: Vec<Part<'_>> = Vec::new();
     let mut known: HashMap<(&str, &str, TopicType), usize> = HashMap::new();
-    let mut count = 0;
+    let mut codes = Vec::new();
     for ack in &body.acks {
         let part = *known.entry((&ack.consumer_group, &ack.topic, ack.retry)).or_insert_with(|| {
             let topic = ack.retry.real_topic(&ack.consumer_group, &ack.topic);
@@ -149,20 +151,21 @@ fn parts_by_ledger(body: &BatchAckBody, max: usize) -> Result<(Vec<Part<'_>>, us
         });
         let Some(part) = parts.get_mut(part) else { continue };
         for offset in ack.offsets() {
-            if count >= max {
-                return Err(too_many(count + 1, max));
+            if codes.len() >= max {
+                return Err(too_many(codes.len() + 1, max));
             }
-            // A queue or offset below 0 names no message; an outcome of its own says so.
-            let (queue, offset) = match (u32::try_from(ack.queue_id), u64::try_from(offset)) {
-                (Ok(queue), Ok(offset)) => (queue, offset),
-                _ => (u32::MAX, u64::MAX),
-            };
-            part.handles.push(HandleRef { queue, offset, pop_time_ms: ack.pop_time });
-            part.places.push(count);
-            count += 1;
+            match (u32::try_from(ack.queue_id), u64::try_from(offset)) {
+                (Ok(queue), Ok(offset)) => {
+                    part.handles.push(HandleRef { queue, offset, pop_time_ms: ack.pop_time });
+                    part.places.push(codes.len());
+                    codes.push(response::NO_MESSAGE);
+                }
+                // As for a single ack, a queue or offset below 0 is a mistake.
+                _ => codes.push(response::MESSAGE_ILLEGAL),
+            }
         }
     }
-    Ok((parts, count))
+    Ok((parts, codes))
 }
 
 /// A JSON body within the byte limit of batch requests.

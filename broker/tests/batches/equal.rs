@@ -1,8 +1,8 @@
 //! A batch gives the answers and leaves the state that the same single requests would, crashes in between included.
 
-use std::path::Path;
 use std::sync::Arc;
 
+use super::files::{copy, temp_dir};
 use super::support::{Got, Rig};
 use super::{ack_entry, batch_ack, batch_change, entry};
 use proptest::prelude::*;
@@ -14,42 +14,135 @@ use waybill_protocol::remoting::{
     ChangeInvisibleTimeResponseHeader, Command, EntryCodes, SubscriptionGroupConfig,
 };
 
+/// Entries of one batch.
+const ENTRIES_MAX: usize = 12;
+
 #[derive(Clone, Debug)]
 enum Op {
     Send(usize),
-    Pop { max: i32, invisible_ms: i64 },
-    Change(Vec<(Which, i64, bool)>),
-    Ack(Vec<Which>),
+    Pop {
+        max: i32,
+        invisible_ms: i64,
+    },
+    Change(Vec<Change>),
+    Ack(Vec<(Which, Naming)>),
+    /// More than [`ENTRIES_MAX`] that could all be done: refused whole.
+    TooMany {
+        ack: bool,
+    },
     Wait(i64),
     Crash,
 }
 
-/// A handle that was given out, counted from the latest; or one whose pop time is wrong, or another's offset.
+#[derive(Clone, Debug)]
+struct Change {
+    which: Which,
+    naming: Naming,
+    invisible_ms: i64,
+    suspend: bool,
+}
+
+/// A handle that was given out, counted from the latest; or one whose pop time is wrong, another's offset, one that names
+/// no delivery at all, or one of another broker.
 #[derive(Clone, Debug)]
 enum Which {
     Given(usize),
     WrongTime(usize),
     Unread(i64),
+    OutOfRange { queue_id: i32, offset: i64 },
+    OtherBroker(usize),
+}
+
+/// The group and topic that an entry names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Naming {
+    /// None, where that means those of the header; its own otherwise.
+    Own,
+    /// Another group, which has received the same messages.
+    OtherGroup,
+    OtherTopic,
+    /// The topic of the group's retries in Apache's brokers. This broker keeps retries where the messages are.
+    Retries,
+    /// A group that does not exist.
+    NoGroup,
+    /// A topic that does not exist.
+    NoTopic,
+}
+
+impl Naming {
+    fn group_and_topic(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Own => ("g", "t"),
+            Self::OtherGroup => ("other", "t"),
+            Self::OtherTopic => ("g", "u"),
+            Self::Retries => ("g", "%RETRY%g_t"),
+            Self::NoGroup => ("nobody", "t"),
+            Self::NoTopic => ("g", "nowhere"),
+        }
+    }
 }
 
 fn which() -> impl Strategy<Value = Which> {
+    let number = prop_oneof![Just(-1_i64), Just(i64::MIN), Just(i64::MAX), Just(9_i64)];
     prop_oneof![
-        10 => (0..12_usize).prop_map(Which::Given),
-        2 => (0..60_usize).prop_map(Which::Given),
-        1 => (0..12_usize).prop_map(Which::WrongTime),
-        1 => (0..100_i64).prop_map(Which::Unread),
+        20 => (0..12_usize).prop_map(Which::Given),
+        4 => (0..60_usize).prop_map(Which::Given),
+        2 => (0..12_usize).prop_map(Which::WrongTime),
+        2 => (0..100_i64).prop_map(Which::Unread),
+        1 => (prop_oneof![Just(-1), Just(0), Just(i32::MIN), Just(i32::MAX)], number)
+            .prop_map(|(queue_id, offset)| Which::OutOfRange { queue_id, offset }),
+        1 => (0..12_usize).prop_map(Which::OtherBroker),
     ]
 }
 
-fn op() -> impl Strategy<Value = Op> {
-    let invisible = prop_oneof![3 => 1..200_i64, 1 => Just(0_i64), 1 => Just(50_i64), 1 => Just(-1_i64)];
+fn naming() -> impl Strategy<Value = Naming> {
     prop_oneof![
-        3 => (1..6_usize).prop_map(Op::Send),
-        4 => (1..9_i32, 20..200_i64).prop_map(|(max, invisible_ms)| Op::Pop { max, invisible_ms }),
-        5 => proptest::collection::vec((which(), invisible, proptest::bool::weighted(0.2)), 1..8).prop_map(Op::Change),
-        3 => proptest::collection::vec(which(), 1..6).prop_map(Op::Ack),
-        4 => prop_oneof![Just(50_i64), 0..120_i64].prop_map(Op::Wait),
-        1 => Just(Op::Crash),
+        20 => Just(Naming::Own),
+        1 => Just(Naming::OtherGroup),
+        1 => Just(Naming::OtherTopic),
+        1 => Just(Naming::Retries),
+        1 => Just(Naming::NoGroup),
+        1 => Just(Naming::NoTopic),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let invisible = prop_oneof![
+        12 => 1..200_i64,
+        4 => Just(0_i64),
+        4 => Just(50_i64),
+        1 => Just(-1_i64),
+        1 => Just(i64::MAX),
+    ];
+    (which(), naming(), invisible, proptest::bool::weighted(0.2))
+        .prop_map(|(which, naming, invisible_ms, suspend)| Change { which, naming, invisible_ms, suspend })
+}
+
+/// Some entries; now and then, some of them twice, with `again` instead of what they were.
+fn some<T: Clone + std::fmt::Debug>(
+    entry: impl Strategy<Value = T>,
+    again: impl Fn(&mut T) + Clone,
+) -> impl Strategy<Value = Vec<T>> {
+    (proptest::collection::vec(entry, 1..8), proptest::option::weighted(0.3, 1..4_usize)).prop_map(
+        move |(mut entries, twice)| {
+            for mut entry in entries.iter().take(twice.unwrap_or(0)).cloned().collect::<Vec<_>>() {
+                again(&mut entry);
+                entries.push(entry);
+            }
+            entries
+        },
+    )
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    prop_oneof![
+        6 => (1..6_usize).prop_map(Op::Send),
+        8 => (1..9_i32, 20..200_i64).prop_map(|(max, invisible_ms)| Op::Pop { max, invisible_ms }),
+        10 => some(change(), |change| change.invisible_ms = 77).prop_map(Op::Change),
+        6 => some((which(), naming()), |_| {}).prop_map(Op::Ack),
+        1 => any::<bool>().prop_map(|ack| Op::TooMany { ack }),
+        8 => prop_oneof![Just(50_i64), 0..120_i64].prop_map(Op::Wait),
+        2 => Just(Op::Crash),
     ]
 }
 
@@ -66,13 +159,17 @@ impl Twins {
         let twins = Self { batched: rig(), single: rig(), given: Vec::new(), sent: 0 };
         for rig in [&twins.batched, &twins.single] {
             rig.topic("t", 2).await;
-            let config = SubscriptionGroupConfig {
-                group_name: "g".into(),
-                retry_max_times: 3,
-                consume_message_orderly: ordered,
-                ..SubscriptionGroupConfig::default()
-            };
-            rig.group_with(config).await;
+            rig.topic("u", 1).await;
+            rig.topic("settled", 1).await;
+            for group in ["g", "other"] {
+                let config = SubscriptionGroupConfig {
+                    group_name: group.into(),
+                    retry_max_times: 3,
+                    consume_message_orderly: ordered,
+                    ..SubscriptionGroupConfig::default()
+                };
+                rig.group_with(config).await;
+            }
         }
         twins
     }
@@ -87,6 +184,10 @@ impl Twins {
                 ReceiptHandle { pop_time: handle.pop_time - 1, ..handle }
             }
             Which::Unread(offset) => ReceiptHandle { offset: *offset, start_offset: *offset, ..template() },
+            Which::OutOfRange { queue_id, offset } => {
+                ReceiptHandle { queue_id: *queue_id, offset: *offset, start_offset: *offset, ..template() }
+            }
+            Which::OtherBroker(n) => ReceiptHandle { broker_name: "broker-b".into(), ..back(*n) },
         }
     }
 
@@ -105,42 +206,43 @@ impl Twins {
                 let ours = self.batched.pop("g", "t", *max, *invisible_ms).await;
                 let theirs = self.single.pop("g", "t", *max, *invisible_ms).await;
                 assert_eq!(told(&ours), told(&theirs));
+                // The other group holds the same messages, so that an entry that names it could do harm there.
+                for rig in [&self.batched, &self.single] {
+                    rig.pop("other", "t", *max, *invisible_ms).await;
+                }
                 self.given.extend(ours.into_iter().map(|got| got.handle));
             }
-            Op::Change(entries) => {
-                let entries: Vec<BatchChangeInvisibleEntry> = entries
-                    .iter()
-                    .map(|(which, ms, suspend)| BatchChangeInvisibleEntry {
-                        suspend: *suspend,
-                        ..entry(&self.handle(which), *ms)
-                    })
-                    .collect();
-                self.change(entries).await;
-            }
-            Op::Ack(handles) => {
-                let handles: Vec<ReceiptHandle> = handles.iter().map(|which| self.handle(which)).collect();
-                self.ack(&handles).await;
-            }
+            Op::Change(changes) => self.change(changes).await,
+            Op::Ack(entries) => self.ack(entries).await,
+            Op::TooMany { ack } => self.too_many(*ack).await,
             Op::Wait(ms) => {
                 self.batched.clock.advance(*ms);
                 self.single.clock.advance(*ms);
             }
             Op::Crash => {
-                // Progress that nobody waits for may be on its way to the log; with it there, both have the same to go on from.
+                // Progress that nobody waits for may be on its way to the log. A message that is stored is behind it.
                 for rig in [&self.batched, &self.single] {
-                    rig.topic("settled", 1).await;
+                    rig.send("settled", "behind everything").await;
                 }
                 self.batched = crash(&self.batched);
                 self.single = crash(&self.single);
             }
         }
-        assert_eq!(leases(&self.batched).await, leases(&self.single).await);
+        for group in ["g", "other"] {
+            assert_eq!(leases(&self.batched, group).await, leases(&self.single, group).await, "of {group}");
+        }
     }
 
-    async fn change(&self, entries: Vec<BatchChangeInvisibleEntry>) {
+    async fn change(&self, changes: &[Change]) {
+        let entries: Vec<BatchChangeInvisibleEntry> = changes.iter().map(|change| self.entry(change)).collect();
         let answer: BatchChangeInvisibleResult = self.batched.ok(batch_change(entries.clone())).await.json().unwrap();
         assert_eq!(answer.entries.len(), entries.len());
-        for (entry, result) in entries.into_iter().zip(&answer.entries) {
+        for ((change, entry), result) in changes.iter().zip(entries).zip(&answer.entries) {
+            if change.naming != Naming::Own {
+                // A single request has no header beside it that it could differ from.
+                assert_eq!(result.code, response::MESSAGE_ILLEGAL, "{entry:?}");
+                continue;
+            }
             let header = ChangeInvisibleTimeRequestHeader {
                 consumer_group: "g".into(),
                 topic: "t".into(),
@@ -161,19 +263,59 @@ impl Twins {
         }
     }
 
-    async fn ack(&self, handles: &[ReceiptHandle]) {
-        let acks = handles.iter().map(|handle| ack_entry("g", "t", handle, &[handle.offset])).collect();
-        let answer: EntryCodes = self.batched.ok(batch_ack(acks)).await.json().unwrap();
-        assert_eq!(answer.entries.len(), handles.len());
-        for (handle, entry) in handles.iter().zip(&answer.entries) {
-            assert_eq!(entry.code, self.single.ack("g", "t", handle).await, "{handle}");
+    fn entry(&self, change: &Change) -> BatchChangeInvisibleEntry {
+        let (group, topic) = change.naming.group_and_topic();
+        let named = change.naming != Naming::Own;
+        BatchChangeInvisibleEntry {
+            consumer_group: if named { group.into() } else { String::new() },
+            topic: if named { topic.into() } else { String::new() },
+            suspend: change.suspend,
+            ..entry(&self.handle(&change.which), change.invisible_ms)
         }
+    }
+
+    async fn ack(&self, entries: &[(Which, Naming)]) {
+        // An entry of a batch of acks does not name the broker.
+        let entries: Vec<_> = entries
+            .iter()
+            .map(|(which, naming)| match which {
+                Which::OtherBroker(n) => (self.handle(&Which::Given(*n)), *naming),
+                which => (self.handle(which), *naming),
+            })
+            .collect();
+        let acks = entries.iter().map(|(handle, naming)| {
+            let (group, topic) = naming.group_and_topic();
+            ack_entry(group, topic, handle, &[handle.offset])
+        });
+        let answer: EntryCodes = self.batched.ok(batch_ack(acks.collect())).await.json().unwrap();
+        assert_eq!(answer.entries.len(), entries.len());
+        for ((handle, naming), entry) in entries.iter().zip(&answer.entries) {
+            let (group, topic) = naming.group_and_topic();
+            assert_eq!(entry.code, self.single.ack(group, topic, handle).await, "{handle} {naming:?}");
+        }
+    }
+
+    /// What is refused whole changes nothing, as the leases say that are compared after each step.
+    async fn too_many(&self, ack: bool) {
+        let handles: Vec<_> = (0..=ENTRIES_MAX).map(|n| self.handle(&Which::Given(n))).collect();
+        let command = if ack {
+            batch_ack(handles.iter().map(|handle| ack_entry("g", "t", handle, &[handle.offset])).collect())
+        } else {
+            batch_change(handles.iter().map(|handle| entry(handle, 99)).collect())
+        };
+        assert_eq!(self.batched.call(command).await.code, response::MESSAGE_ILLEGAL);
     }
 }
 
 fn rig() -> Rig {
-    // What is compared is what the log holds; whether the disk has it yet is the subject of the tests with kill -9.
-    Rig::with(|config| config.flush_disk_type = FlushDiskType::Async)
+    Rig::within(temp_dir(), |config| {
+        // What is compared is what the log holds; whether the disk has it yet is the subject of the tests with kill -9.
+        config.flush_disk_type = FlushDiskType::Async;
+        config.batch_max_entries = ENTRIES_MAX;
+        // A crash copies the segment.
+        config.mapped_file_size_commit_log = 1 << 20;
+        config.max_message_size = 1 << 16;
+    })
 }
 
 fn template() -> ReceiptHandle {
@@ -186,36 +328,22 @@ fn told(got: &[Got]) -> Vec<(String, i32, String)> {
     got.iter().map(|got| (got.id(), got.attempt(), place(&got.handle))).collect()
 }
 
-async fn leases(rig: &Rig) -> String {
+async fn leases(rig: &Rig, group: &str) -> String {
     let mut command = Command::request(own::LIST_LEASES);
-    command.ext.set("consumerGroup", "g");
+    command.ext.set("consumerGroup", group);
     let answer = rig.ok(command).await;
     String::from_utf8(answer.body.to_vec()).unwrap()
 }
 
 /// Another broker on a copy of what the first one left on disk, which does not get to say goodbye.
 fn crash(rig: &Rig) -> Rig {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = temp_dir();
     copy(rig.dir.path(), dir.path());
     let mut config = rig.broker.config().clone();
     config.store_path_root_dir = dir.path().to_owned();
     let broker = waybill_broker::Broker::open_with_clock(config, rig.clock.clone()).unwrap();
     rig.broker.close();
     Rig { dir: Arc::new(dir), clock: rig.clock.clone(), broker, peer: waybill_broker::Peer::local() }
-}
-
-fn copy(from: &Path, to: &Path) {
-    for file in std::fs::read_dir(from).unwrap() {
-        let file = file.unwrap();
-        let target = to.join(file.file_name());
-        if file.file_type().unwrap().is_dir() {
-            std::fs::create_dir_all(&target).unwrap();
-            copy(&file.path(), &target);
-        } else if let Err(error) = std::fs::copy(file.path(), target) {
-            // The thread that reserves segments may just have given one its name.
-            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "{error}");
-        }
-    }
 }
 
 fn live(ordered: bool, ops: &[Op]) {
@@ -234,7 +362,7 @@ fn live(ordered: bool, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_batch_equals_its_single_requests(ordered in any::<bool>(), ops in proptest::collection::vec(op(), 5..40)) {

@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod equal;
+#[path = "../support/files.rs"]
+mod files;
 mod hostile;
 mod one_record;
 #[path = "../support/mod.rs"]

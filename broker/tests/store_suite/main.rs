@@ -10,6 +10,8 @@ mod basics;
 mod commits;
 mod corruption;
 mod disk_full;
+#[path = "../support/files.rs"]
+mod files;
 mod kill;
 mod model;
 mod support;

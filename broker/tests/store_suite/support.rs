@@ -14,11 +14,7 @@ use waybill_broker::store::{
     Batch, Commit, Committed, Disk, EntryMeta, Keyspace, Options, QueueKey, RealDisk, Store, StoreError,
 };
 
-/// In memory where there is such a place: waiting for disks is most of what many openings cost.
-pub(crate) fn temp_dir() -> TempDir {
-    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
-}
-
+pub(crate) use super::files::temp_dir;
 /// On a disk.
 pub(crate) fn disk_dir() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
@@ -269,22 +265,8 @@ impl Model {
 /// Copies a store's directory, as a crash of the machine would leave it.
 pub(crate) fn crash_image(dir: &Path) -> TempDir {
     let image = temp_dir();
-    copy(dir, image.path());
+    super::files::copy(dir, image.path());
     image
-}
-
-fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
-        } else if entry.file_name() != "next.tmp" {
-            // The reserving thread may just have renamed it.
-            let _ = fs::copy(entry.path(), target);
-        }
-    }
 }
 
 /// Every file of the log with its first position, in order.

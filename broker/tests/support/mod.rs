@@ -59,7 +59,11 @@ impl Rig {
     }
 
     pub fn with(change: impl Fn(&mut BrokerConfig)) -> Self {
-        let dir = Arc::new(tempfile::tempdir().unwrap());
+        Self::within(tempfile::tempdir().unwrap(), change)
+    }
+
+    pub fn within(dir: tempfile::TempDir, change: impl Fn(&mut BrokerConfig)) -> Self {
+        let dir = Arc::new(dir);
         let clock = Arc::new(ManualClock::new(START_MS));
         let mut config = config(dir.path());
         change(&mut config);
