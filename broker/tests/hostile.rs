@@ -8,7 +8,7 @@ mod support;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{BufMut, BytesMut};
@@ -22,6 +22,10 @@ use waybill_protocol::remoting::{
 };
 
 const MALFORMED: u64 = 100_000;
+/// Malformed frames before the memory is looked at.
+const WARM_UP: u64 = 40_000;
+/// How much more memory a broker may have after [`MALFORMED`] frames more. With a leak of 100 bytes for each it has.
+const GROWTH_KIB_MAX: u64 = 8 * 1024;
 const RESUME_WITHIN: Duration = Duration::from_secs(60);
 
 async fn prepare(client: &Client) {
@@ -176,6 +180,40 @@ async fn attack(address: SocketAddr, seed: u64, frames: u64) -> u64 {
     answered
 }
 
+/// What came of an attack.
+struct Attacked {
+    answered: u64,
+    sent: u64,
+    received: u64,
+}
+
+/// So many malformed frames over four connections, with a good client beside them.
+async fn attack_beside_a_good_client(address: SocketAddr, client: &Client, seed: u64, frames: u64) -> Attacked {
+    let done = Arc::new(AtomicBool::new(false));
+    let good = tokio::spawn({
+        let (client, done) = (client.clone(), Arc::clone(&done));
+        async move {
+            let (mut sent, mut received) = (0, 0);
+            while !done.load(Ordering::Relaxed) {
+                let answer =
+                    client.call(Rig::send_command("t", &format!("m{sent}"), None, "body")).await.expect("an answer");
+                assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+                sent += 1;
+                received += pop_and_ack(&client, 32).await as u64;
+            }
+            (sent, received)
+        }
+    });
+    let attackers: Vec<_> = (0..4).map(|n| tokio::spawn(attack(address, seed + n, frames / 4))).collect();
+    let mut answered = 0;
+    for attacker in attackers {
+        answered += attacker.await.expect("the attack ends");
+    }
+    done.store(true, Ordering::Relaxed);
+    let (sent, received) = good.await.expect("the good client is not affected");
+    Attacked { answered, sent, received }
+}
+
 /// C29 and the fault list of the issue.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_frames_hurt_nobody_but_their_sender() {
@@ -183,39 +221,18 @@ async fn malformed_frames_hurt_nobody_but_their_sender() {
     let broker = BrokerProcess::start(dir.path(), &[]);
     let client = Client::connect(broker.address).await;
     prepare(&client).await;
-    attack(broker.address, 1, 2_000).await;
+    // The same before the memory is looked at: the heap of a process grows to what its load needs, and stays there.
+    attack_beside_a_good_client(broker.address, &client, 7, WARM_UP).await;
     let before = broker.resident_kib();
-    let done = Arc::new(AtomicBool::new(false));
-    let sent = Arc::new(AtomicU64::new(0));
-    let good = tokio::spawn({
-        let (client, done, sent) = (client.clone(), Arc::clone(&done), Arc::clone(&sent));
-        async move {
-            let mut received = 0;
-            while !done.load(Ordering::Relaxed) {
-                let n = sent.fetch_add(1, Ordering::Relaxed);
-                let answer =
-                    client.call(Rig::send_command("t", &format!("m{n}"), None, "body")).await.expect("an answer");
-                assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
-                received += pop_and_ack(&client, 32).await as u64;
-            }
-            received
-        }
-    });
-    let attackers: Vec<_> = (0..4).map(|n| tokio::spawn(attack(broker.address, 77 + n, MALFORMED / 4))).collect();
-    let mut answered = 0;
-    for attacker in attackers {
-        answered += attacker.await.expect("the attack ends");
-    }
-    done.store(true, Ordering::Relaxed);
-    let received = good.await.expect("the good client is not affected");
-    let sent = sent.load(Ordering::Relaxed);
+    let Attacked { answered, sent, received } =
+        attack_beside_a_good_client(broker.address, &client, 77, MALFORMED).await;
     assert_eq!(received, sent, "the good client got everything it sent");
     assert!(!broker.log().iter().any(|line| line.contains("panicked")), "a panic in the log");
     let after = broker.resident_kib();
     println!(
         "{MALFORMED} malformed frames, {answered} answered; good client: {sent} sent, {received} received; {before} KiB before, {after} KiB after"
     );
-    assert!(after < before + 24 * 1024, "memory: {before} KiB before, {after} KiB after");
+    assert!(after < before + GROWTH_KIB_MAX, "memory: {before} KiB before, {after} KiB after");
 }
 
 /// A broker in a mount namespace of its own, on a small disk.
