@@ -310,6 +310,44 @@ async fn a_client_that_moved_to_another_sidecar_is_not_gone() {
     assert!(gone.contains(&"a".to_owned()) && gone.contains(&"b".to_owned()));
 }
 
+/// The network to the broker is cut, and the client went to a sidecar that reaches it. This one must not give back, when the
+/// network is there again, what a living client holds.
+#[tokio::test]
+async fn a_client_of_which_the_broker_did_not_say_where_it_is_is_asked_about_again() {
+    for moved in [true, false] {
+        let world = World::new().await;
+        let mut a = world.client("a", push()).await;
+        hold(&world, &mut a, 3).await;
+        a.telemetry = None;
+        // Both brokers, asked twice.
+        for _ in 0..4 {
+            world.brokers.fail(own::VOUCH_FOR_CLIENTS, Fault::Timeout);
+        }
+        for _ in 0..12 {
+            if world.brokers.seen(own::VOUCH_FOR_CLIENTS).is_empty() {
+                world.until("the stream is seen to close", || true).await;
+                world.clock.advance(10_000);
+                world.sessions.sweep().await;
+            }
+        }
+        world.sessions.ask_again().await;
+        assert_eq!(world.brokers.seen(own::VOUCH_FOR_CLIENTS).len(), 4);
+        let returned = || world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME).len();
+        assert_eq!((returned(), world.receipts.stats().returning), (0, 0), "nobody knows");
+        if moved {
+            world.brokers.is_elsewhere("a");
+        }
+        world.sessions.ask_again().await;
+        if moved {
+            assert_eq!((returned(), world.receipts.stats().returning, world.receipts.stats().held), (0, 0, 3));
+        } else {
+            world.until("all is returned", || returned() == 3).await;
+        }
+        world.sessions.ask_again().await;
+        assert_eq!(world.brokers.seen(own::VOUCH_FOR_CLIENTS).len(), 6, "it is known now");
+    }
+}
+
 /// C11: its sidecar is another one now, and it sends this one no settings. It may hold messages of the other.
 #[tokio::test]
 async fn a_consumer_that_goes_on_without_settings_counts_as_alive_and_is_served_in_the_end() {

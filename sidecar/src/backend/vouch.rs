@@ -29,14 +29,18 @@ impl Voucher {
         Self { messages, sidecar_id: format!("{host}@{}@{random:016x}", std::process::id()) }
     }
 
-    async fn tell(&self, broker: &str, body: &VouchBody) -> Option<VouchAnswer> {
+    /// What the broker answered; nothing if it knows nothing.
+    ///
+    /// # Errors
+    /// It did not answer.
+    async fn tell(&self, broker: &str, body: &VouchBody) -> Result<Option<VouchAnswer>, ()> {
         let request = Command::request(own::VOUCH_FOR_CLIENTS).with_json(body);
         let timeout = self.messages.request_timeout().min(limits::VOUCH_TIMEOUT);
         match self.messages.ask(broker, "", request, timeout).await {
-            Ok(answer) if answer.code == response::SUCCESS => VouchAnswer::from_json(&answer.body).ok(),
+            Ok(answer) if answer.code == response::SUCCESS => Ok(VouchAnswer::from_json(&answer.body).ok()),
             Ok(answer) if answer.code == response::REQUEST_CODE_NOT_SUPPORTED => {
                 self.messages.does_not_watch(broker);
-                None
+                Ok(None)
             }
             Ok(answer) => {
                 tracing::warn!(
@@ -45,11 +49,11 @@ impl Voucher {
                     remark = answer.remark,
                     "the broker does not take a word for clients"
                 );
-                None
+                Ok(None)
             }
             Err(unanswered) => {
                 tracing::debug!(broker, error = %unanswered.error, "the broker did not hear who is alive");
-                None
+                Err(())
             }
         }
     }
@@ -79,9 +83,17 @@ impl Vouch for Voucher {
     async fn vouch(&self, words: Words) -> Heard {
         let brokers = self.messages.watching_brokers().await;
         let bodies = bodies(&self.sidecar_id, words);
-        let questions = brokers.iter().flat_map(|broker| bodies.iter().map(|body| self.tell(broker, body)));
+        let questions = brokers.iter().flat_map(|broker| bodies.iter().map(move |body| (broker, body)));
+        let answers = questions.map(|(broker, body)| async move { (broker, self.tell(broker, body).await) });
         let mut heard = Heard::default();
-        for answer in join_all(questions).await.into_iter().flatten() {
+        for (broker, answer) in join_all(answers).await {
+            let Ok(answer) = answer else {
+                if !heard.silent.iter().any(|silent| **silent == **broker) {
+                    heard.silent.push(broker.as_str().into());
+                }
+                continue;
+            };
+            let Some(answer) = answer else { continue };
             heard.elsewhere.extend(answer.elsewhere);
             if answer.client_gone_after > 0 {
                 let least = heard.gone_after_ms.map_or(answer.client_gone_after, |ms| ms.min(answer.client_gone_after));

@@ -101,6 +101,12 @@ impl Receipts {
         self.shared.with(|core, now| core.client_gone(now, client, group));
     }
 
+    /// The same, altogether, but for what it holds from these brokers, which have not said yet whether it is at another sidecar.
+    /// Answers how many messages that are.
+    pub fn client_gone_but_from(&self, client: &str, brokers: &[Arc<str>]) -> usize {
+        self.shared.with(|core, now| core.client_gone_but_from(now, client, None, brokers))
+    }
+
     /// The client is here (again). Call it whenever a client registers; what was not returned yet is kept and renewed
     /// again.
     pub fn client_back(&self, client: &str) {

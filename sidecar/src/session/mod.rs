@@ -5,7 +5,7 @@ mod settings;
 mod strangers;
 mod vouching;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -38,6 +38,9 @@ pub struct Sessions {
 struct Inner {
     registry: Mutex<Registry<CommandSender>>,
     strangers: Mutex<Strangers>,
+    /// Clients that are not here any more but hold something from brokers, these, that have not said whether they are at another
+    /// sidecar. They are no more than the messages that are kept.
+    undecided: Mutex<HashMap<String, Vec<Arc<str>>>>,
     receipts: Receipts,
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
@@ -49,9 +52,9 @@ impl Sessions {
     /// Knows nobody yet. [`Sessions::run`] must run for departures to be seen, and for brokers to be told who is alive.
     #[must_use]
     pub fn new(receipts: Receipts, vouch: Arc<dyn Vouch>, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
-        let (registry, strangers, streams) = (Mutex::default(), Mutex::default(), AtomicU64::new(0));
-        let vouching = Vouching::new(vouch);
-        Self { inner: Arc::new(Inner { registry, strangers, receipts, config, clock, streams, vouching }) }
+        let (registry, strangers, undecided) = (Mutex::default(), Mutex::default(), Mutex::default());
+        let (streams, vouching) = (AtomicU64::new(0), Vouching::new(vouch));
+        Self { inner: Arc::new(Inner { registry, strangers, undecided, receipts, config, clock, streams, vouching }) }
     }
 
     /// A number for a new telemetry stream.
@@ -110,6 +113,8 @@ impl Sessions {
     pub fn adopt(&self, client_id: &str, profile: Profile) -> Result<(), Full> {
         self.inner.registry.lock().adopt(self.inner.clock.now_ms(), client_id, profile)?;
         self.inner.strangers.lock().forget(client_id);
+        // It may have been thought gone a moment ago.
+        self.inner.receipts.client_back(client_id);
         Ok(())
     }
 
@@ -142,6 +147,7 @@ impl Sessions {
         let known = self.inner.registry.lock().terminate(client_id);
         if known {
             self.inner.receipts.client_gone(client_id, None);
+            self.correct(client_id);
             self.inner.vouching.left(client_id);
         }
         known
@@ -176,18 +182,54 @@ impl Sessions {
     async fn let_go(&self, departures: Vec<Departure>) {
         let consumers = departures.iter().filter(|departure| departure.consumes);
         let consumers: Vec<String> = consumers.map(|departure| departure.client_id.clone()).collect();
-        let elsewhere = match consumers.is_empty() {
-            true => HashSet::new(),
-            false => self.inner.vouching.elsewhere(consumers).await,
+        let heard = match consumers.is_empty() {
+            true => Heard::default(),
+            false => self.inner.vouching.ask(consumers).await,
         };
         for Departure { client_id, forgotten, .. } in departures {
-            if elsewhere.contains(&client_id) {
-                // It may still acknowledge what it got here; its leases are kept alive until the broker says otherwise.
-                tracing::info!(client_id, "the client is at another sidecar now");
-            } else if !self.inner.registry.lock().is_here(&client_id) {
+            if self.judge(&client_id, &heard, heard.silent.clone()) {
                 tracing::info!(client_id, forgotten, "the client has left");
-                self.inner.receipts.client_gone(&client_id, None);
             }
+        }
+    }
+
+    /// Decides what becomes of a client that went away: `silent` are the brokers, of those that have messages of it, that did not
+    /// say whether it is at another sidecar. They are asked again. True if the client has left, as far as the others know.
+    fn judge(&self, client_id: &str, heard: &Heard, silent: Vec<Arc<str>>) -> bool {
+        let mut undecided = self.inner.undecided.lock();
+        undecided.remove(client_id);
+        if heard.elsewhere.contains(client_id) {
+            // It may still acknowledge what it got here; its leases are kept alive until the broker says otherwise.
+            tracing::info!(client_id, "the client is at another sidecar now");
+            return false;
+        }
+        if self.inner.registry.lock().is_here(client_id) {
+            return false;
+        }
+        if self.inner.receipts.client_gone_but_from(client_id, &silent) > 0 {
+            undecided.insert(client_id.to_owned(), silent);
+        }
+        self.correct(client_id);
+        true
+    }
+
+    /// A client that came back in the very moment in which it was taken for gone: its own word was perhaps heard first.
+    fn correct(&self, client_id: &str) {
+        if self.inner.registry.lock().is_here(client_id) {
+            self.inner.receipts.client_back(client_id);
+        }
+    }
+
+    /// Asks once more about clients of which a broker has not said whether they are at another sidecar.
+    pub async fn ask_again(&self) {
+        let asked = self.inner.undecided.lock().clone();
+        if asked.is_empty() {
+            return;
+        }
+        let heard = self.inner.vouching.ask(asked.keys().cloned().collect()).await;
+        for (client_id, mut silent) in asked {
+            silent.retain(|broker| heard.silent.contains(broker));
+            self.judge(&client_id, &heard, silent);
         }
     }
 
@@ -198,17 +240,21 @@ impl Sessions {
             present.extend(self.inner.strangers.lock().names().cloned());
             present
         };
-        tokio::join!(self.look_for_departures(stop.clone()), self.inner.vouching.run(present, stop));
+        // Apart, so that a broker that does not answer holds up nobody who has just left.
+        let departures = every_scan(&stop, || self.sweep());
+        let undecided = every_scan(&stop, || self.ask_again());
+        tokio::join!(departures, undecided, self.inner.vouching.run(present, stop.clone()));
     }
+}
 
-    async fn look_for_departures(&self, stop: CancellationToken) {
-        let mut ticks = tokio::time::interval(Duration::from_millis(limits::DEPARTURE_SCAN_MS));
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                () = stop.cancelled() => return,
-                _tick = ticks.tick() => self.sweep().await,
-            }
+/// Does something again and again until `stop`.
+async fn every_scan<F: Future<Output = ()>>(stop: &CancellationToken, what: impl Fn() -> F) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(limits::DEPARTURE_SCAN_MS));
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            _tick = ticks.tick() => what().await,
         }
     }
 }
@@ -225,3 +271,6 @@ impl Drop for WaitingCall {
         inner.registry.lock().call_ended(inner.clock.now_ms(), &self.client_id);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -24,11 +24,13 @@ pub struct Words {
     pub left: Vec<String>,
 }
 
-/// What brokers answered. Brokers that do not watch clients, or do not answer, say nothing.
+/// What brokers answered. Brokers that do not watch clients say nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Heard {
     /// Those of `gone` for which another sidecar vouches.
     pub elsewhere: HashSet<String>,
+    /// Brokers that may know more, and did not answer.
+    pub silent: Vec<Arc<str>>,
     /// After which silence the most impatient broker takes a client for gone, milliseconds.
     pub gone_after_ms: Option<i64>,
 }
@@ -78,9 +80,9 @@ impl Vouching {
         }
     }
 
-    /// Which of these clients, gone from here, are alive at another sidecar.
-    pub(super) async fn elsewhere(&self, gone: Vec<String>) -> HashSet<String> {
-        self.vouch.vouch(Words { gone, ..Words::default() }).await.elsewhere
+    /// What brokers know of these clients, gone from here.
+    pub(super) async fn ask(&self, gone: Vec<String>) -> Heard {
+        self.vouch.vouch(Words { gone, ..Words::default() }).await
     }
 
     /// Vouches until `stop`. `present` names the consumers that are here.

@@ -206,6 +206,7 @@ async fn every_broker_hears_who_is_alive_and_the_most_impatient_one_counts() {
     let words = Words { alive: vec!["here".into()], gone: vec!["moved".into(), "dead".into()], left: vec![] };
     let heard = voucher.vouch(words.clone()).await;
     assert_eq!(heard.elsewhere, ["moved".to_owned()].into());
+    assert!(heard.silent.is_empty(), "who does not watch clients has said so");
     assert_eq!(heard.gone_after_ms, Some(6_000));
     let asked = transport.asked(own::VOUCH_FOR_CLIENTS);
     assert_eq!(asked.len(), 4, "two lists to each of two brokers");

@@ -1,5 +1,7 @@
 //! Messages that go back: of clients that left, that could not be written, and of a sidecar that stops.
 
+use std::sync::Arc;
+
 use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
@@ -8,29 +10,43 @@ use super::{
 };
 use crate::receipts::types::{ChannelKind, DrainPolicy, Holder, Mode, Received};
 
-/// How long it is remembered that a client is gone: longer than any long poll that began before.
-const REMEMBER_GONE_MS: i64 = 60_000;
-
 impl Core {
     /// A client is gone, from one group or altogether. All it holds is returned; what it let go keeps its back-off.
     pub fn client_gone(&mut self, now: i64, client: &str, group: Option<&str>) {
+        self.client_gone_but_from(now, client, group, &[]);
+    }
+
+    /// The same, but for what it holds from these brokers, which have not said yet whether it is somewhere else. Answers how many
+    /// messages that are.
+    pub fn client_gone_but_from(&mut self, now: i64, client: &str, group: Option<&str>, brokers: &[Arc<str>]) -> usize {
         self.forget_gone_clients(now);
         let number = self.names.client(client);
-        let Some(found) = self.names.clients.get_mut(number) else { return };
+        let Some(found) = self.names.clients.get_mut(number) else { return 0 };
         match group {
             None => found.gone = true,
             Some(group) if !found.is_gone_from(group) => found.gone_from.push(group.into()),
             Some(_) => {}
         }
-        found.gone_until = now.saturating_add(REMEMBER_GONE_MS);
+        found.gone_until = now.saturating_add(self.policy.remember_gone_ms);
         self.gone.push_back((found.gone_until, found.id.clone()));
         let mut owners = found.owners.clone();
         owners.retain(|&owner| {
             self.names.owners.get(owner).is_some_and(|owner| group.is_none_or(|group| *owner.group == *group))
         });
+        let mut left = 0;
         for id in self.held_by(&owners) {
-            self.give_up(now, id, false);
+            if self.is_from(id, brokers) {
+                left += 1;
+            } else {
+                self.give_up(now, id, false);
+            }
         }
+        left
+    }
+
+    fn is_from(&self, id: Id, brokers: &[Arc<str>]) -> bool {
+        let target = || self.names.targets.get(self.entries.get(self.slot_of(id)?)?.target);
+        !brokers.is_empty() && target().is_some_and(|target| brokers.contains(&target.broker))
     }
 
     /// A client is here (again): later messages are its own, and what was not returned yet stays with it.
