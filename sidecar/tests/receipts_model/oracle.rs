@@ -8,6 +8,8 @@ pub struct Delivery {
     pub client: usize,
     pub place: usize,
     pub mode: Mode,
+    /// Which way the switch was.
+    pub popped_in_renewal: bool,
     /// What the client got, and what it got from changes.
     pub known: Vec<ReceiptHandle>,
     /// What the manager must hold as the newest handle; nothing if it must not hold the delivery.

@@ -2,7 +2,7 @@
 
 use waybill_protocol::handle::ReceiptHandle;
 use waybill_sidecar::receipts::{
-    AckOutcome, ChangeError, ChangeOutcome, Mode,
+    AckOutcome, ChangeError, ChangeOutcome, DrainPolicy, Mode,
     core::{Ask, Batch, Find, Flight, Intent, Item, Purpose},
 };
 
@@ -56,7 +56,7 @@ impl World {
         };
         // Only ever the newest handle of something that is to be held.
         let found = *self.live.iter().find(is).expect("nothing that was acked, returned, replaced, or renamed is sent");
-        let now = self.now;
+        let (now, draining) = (self.now, self.draining);
         let delivery = &mut self.deliveries[found];
         assert!(delivery.flight.is_none(), "two requests about one handle");
         assert_eq!(delivery.operations, 0, "a request during an ack");
@@ -65,6 +65,7 @@ impl World {
         assert_eq!(item.purpose == Purpose::Return, delivery.returning, "clients that left get nothing renewed");
         assert_eq!(item.suspend, delivery.returning && delivery.undelivered);
         if item.purpose != Purpose::Return {
+            assert_ne!(draining, Some(DrainPolicy::LeaveToLease), "what is left to its lease is not renewed");
             assert_eq!(delivery.mode, Mode::Renew, "kept handles are never renewed");
             assert!(!delivery.gave_up && delivery.failures <= MOST_RETRIES, "retried too often");
             assert!(now >= delivery.deadline - MOST_AHEAD - 100, "renewed too early");
@@ -169,6 +170,8 @@ impl World {
                     match item.purpose {
                         Purpose::Renew => {
                             self.seen.renewals += 1;
+                            self.seen.renewed_over_flip += u64::from(delivery.popped_in_renewal && !self.renew);
+                            self.seen.remoting_renewed += u64::from(!delivery.popped_in_renewal);
                             delivery.renewals += 1;
                         }
                         Purpose::LetGo => {
@@ -180,6 +183,15 @@ impl World {
                         }
                         Purpose::Return => {
                             self.seen.returns += 1;
+                            if delivery.mode == Mode::Keep {
+                                self.seen.kept_returned += 1;
+                                self.seen.kept_returned_over_flip += u64::from(self.renew);
+                            }
+                            match self.draining {
+                                Some(DrainPolicy::Release) => self.seen.released += 1,
+                                Some(DrainPolicy::LeaveToLease) => self.seen.returned_in_leave += 1,
+                                None => {}
+                            }
                             delivery.forget("returned");
                         }
                     }

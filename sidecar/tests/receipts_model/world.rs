@@ -4,8 +4,9 @@ use std::collections::VecDeque;
 
 use waybill_protocol::handle::ReceiptHandle;
 use waybill_sidecar::receipts::{
-    ChangeError, ChannelKind, Holder, Mode, Policy, Received,
+    ChangeError, ChannelKind, DrainPolicy, Holder, Mode, Policy, PromiseSettings, Received,
     core::{Batch, Begun, Core, Dropped, Find, Flight, Intent, Purpose},
+    promise,
 };
 
 use super::{
@@ -38,6 +39,22 @@ pub struct Seen {
     pub redeliveries: u64,
     pub refused: u64,
     pub answers_lost: u64,
+    pub shed_of_client: u64,
+    pub shed_of_all: u64,
+    /// The switch was turned, off and on.
+    pub flips: [u64; 2],
+    /// Renewed after the switch was turned off.
+    pub renewed_over_flip: u64,
+    /// Kept messages that were returned, and those of them for which that was after the switch was turned on.
+    pub kept_returned: u64,
+    pub kept_returned_over_flip: u64,
+    /// Renewed although the switch was off when they were popped: clients of remoting.
+    pub remoting_renewed: u64,
+    /// Returned and received while the sidecar released everything, and what ended while it left all to the leases.
+    pub released: u64,
+    pub received_in_release: u64,
+    pub left_to_lease: u64,
+    pub returned_in_leave: u64,
 }
 
 impl Seen {
@@ -52,6 +69,19 @@ impl Seen {
         self.redeliveries += other.redeliveries;
         self.refused += other.refused;
         self.answers_lost += other.answers_lost;
+        self.shed_of_client += other.shed_of_client;
+        self.shed_of_all += other.shed_of_all;
+        for (flips, more) in self.flips.iter_mut().zip(other.flips) {
+            *flips += more;
+        }
+        self.renewed_over_flip += other.renewed_over_flip;
+        self.kept_returned += other.kept_returned;
+        self.kept_returned_over_flip += other.kept_returned_over_flip;
+        self.remoting_renewed += other.remoting_renewed;
+        self.released += other.released;
+        self.received_in_release += other.received_in_release;
+        self.left_to_lease += other.left_to_lease;
+        self.returned_in_leave += other.returned_in_leave;
     }
 }
 
@@ -81,7 +111,10 @@ pub struct World {
     pub core: Core,
     /// No failures, no delays.
     pub calm: bool,
-    renew: bool,
+    pub renew: bool,
+    /// How the sidecar stops, if it does.
+    pub draining: Option<DrainPolicy>,
+    drains: Option<DrainPolicy>,
     pub brokers: Vec<Broker>,
     pub deliveries: Vec<Delivery>,
     /// Deliveries that the manager may still hold.
@@ -112,6 +145,7 @@ fn policy(dice: &mut Dice) -> Policy {
         max_batch: [1, 3, 1_024][dice.below(3)],
         max_requests_per_broker: [1, 4][dice.below(2)],
         max_handles: [60, 1_000][dice.below(2)],
+        max_handles_per_client: [20, 1_000][dice.below(2)],
         ..Policy::default()
     }
 }
@@ -126,6 +160,8 @@ impl World {
             core: Core::new(policy),
             calm: seed.is_multiple_of(4),
             renew: true,
+            draining: None,
+            drains: [None, Some(DrainPolicy::Release), Some(DrainPolicy::LeaveToLease)][(seed % 3) as usize],
             brokers: PLACES.iter().map(broker).collect(),
             deliveries: Vec::new(),
             live: Vec::new(),
@@ -141,7 +177,11 @@ impl World {
     }
 
     pub fn run(mut self, steps: usize) -> Seen {
+        let last_steps = steps - steps / 20;
         for step in 0..steps {
+            if step == last_steps {
+                self.drain();
+            }
             self.step();
             self.check_one();
             if step % 1_000 == 0 {
@@ -161,7 +201,10 @@ impl World {
             72..92 => self.end_operation(),
             92..95 => self.client_leaves_or_returns(),
             95 => self.give_back(),
-            96 => self.renew = !self.renew,
+            96 => {
+                self.renew = !self.renew;
+                self.seen.flips[usize::from(self.renew)] += 1;
+            }
             97..99 => self.repeat_old_result(),
             _ => {
                 let policy = policy(&mut self.dice);
@@ -209,25 +252,34 @@ impl World {
 
     fn receive(&mut self) {
         let (client, place) = (self.dice.below(CLIENTS.len()), self.dice.below(PLACES.len()));
-        let (mode, lease) = match (self.renew, self.dice.below(4)) {
-            (true, 0) => (Mode::Renew, 12_000),
-            (true, _) => (Mode::Renew, 60_000),
-            (false, _) => (Mode::Keep, 900_000),
-        };
+        let kind = if self.dice.percent(25) { ChannelKind::Remoting } else { ChannelKind::Grpc };
+        let (mode, lease) = promise(kind, &self.promises());
+        let renewed = kind == ChannelKind::Remoting || self.renew;
+        assert_eq!(mode, if renewed { Mode::Renew } else { Mode::Keep }, "the switch is for gRPC only");
         let mut received: Vec<Received> = Vec::new();
         let mut messages = Vec::new();
         for _ in 0..1 + self.dice.below(4) {
             let message = self.dice.below(MESSAGES);
             if let Some(handle) = self.brokers[place].pop(message, self.now, lease) {
                 self.check_redelivery(place, message);
-                received.push(Received { handle, message_id: format!("{place}-{message}"), reconsume_times: 0, mode });
+                let message_id = format!("{place}-{message}");
+                // What the switch says: the manager must know that it is not for everybody.
+                let mode = if self.renew { Mode::Renew } else { Mode::Keep };
+                received.push(Received { handle, message_id, reconsume_times: 0, mode });
                 messages.push(message);
             }
         }
-        let shed = self.core.counters().dropped(Dropped::Shed);
-        let outcome = self.core.register(self.now, holder(client, place), ChannelKind::Grpc, &received);
         let gone = self.gone[client][group_of(place)] && self.now < self.gone_until[client];
+        let gone = gone || self.draining == Some(DrainPolicy::Release);
+        let before = if gone { None } else { self.before_register(client, received.len()) };
+        let shed = self.core.counters().dropped(Dropped::Shed);
+        let outcome = self.core.register(self.now, holder(client, place), kind, &received);
         assert_eq!(outcome.client_gone, gone);
+        assert!(before.is_some() || self.core.counters().dropped(Dropped::Shed) == shed, "shed although there is room");
+        self.check_overload(before, (client, place), &received, &outcome);
+        if self.draining == Some(DrainPolicy::Release) {
+            self.seen.received_in_release += received.len() as u64;
+        }
         self.seen.refused += outcome.refused.len() as u64;
         for (position, (item, message)) in received.into_iter().zip(messages).enumerate() {
             let held = !outcome.refused.contains(&position);
@@ -235,6 +287,7 @@ impl World {
                 client,
                 place,
                 mode,
+                popped_in_renewal: self.renew,
                 known: vec![item.handle.clone()],
                 newest: held.then_some(item.handle),
                 forgotten: if held { "" } else { "refused" },
@@ -262,9 +315,6 @@ impl World {
             self.live.push(self.deliveries.len());
             self.deliveries.push(delivery);
         }
-        if self.core.counters().dropped(Dropped::Shed) > shed {
-            self.accept_what_was_shed();
-        }
         if self.live.len() > 256 {
             let (now, core, deliveries) = (self.now, &self.core, &self.deliveries);
             self.live.retain(|&live| {
@@ -273,19 +323,6 @@ impl World {
                 let held = || core.newest(holder(delivery.client, delivery.place), find).is_some();
                 delivery.newest.is_some() && (!delivery.must_be_forgotten(now) || held())
             });
-        }
-    }
-
-    /// Over the limit the manager may forget what is due last; the oracle takes its word for which.
-    fn accept_what_was_shed(&mut self) {
-        for &live in &self.live {
-            let delivery = &mut self.deliveries[live];
-            let find = Find::Handle(delivery.first());
-            if delivery.newest.is_some() && self.core.newest(holder(delivery.client, delivery.place), find).is_none() {
-                assert!(delivery.flight.is_none() && delivery.operations == 0, "shed in the middle of something");
-                delivery.forget("shed");
-                delivery.answer_lost = true;
-            }
         }
     }
 
@@ -298,7 +335,7 @@ impl World {
         if old.newest.is_none() || old.answer_lost || old.flight.is_some() {
             return;
         }
-        let renewed = old.mode == Mode::Renew && !old.let_go && !old.returning;
+        let renewed = old.mode == Mode::Renew && !old.let_go && !old.returning && self.draining.is_none();
         assert!(!(self.calm && renewed), "a client that is there lost a message that was to be renewed");
     }
 
@@ -307,6 +344,9 @@ impl World {
         if self.dice.percent(75) {
             self.core.client_back(self.now, CLIENTS[client]);
             self.gone[client] = [false; 2];
+            if self.draining == Some(DrainPolicy::Release) {
+                return;
+            }
             for &live in &self.live {
                 let delivery = &mut self.deliveries[live];
                 if delivery.client == client && delivery.returning && !delivery.undelivered {
@@ -319,6 +359,37 @@ impl World {
         }
         let group = self.dice.percent(30).then(|| self.dice.below(2));
         self.client_gone(client, group);
+    }
+
+    /// What decides at a pop, as it is now.
+    fn promises(&mut self) -> PromiseSettings {
+        PromiseSettings {
+            grpc_renew: self.renew,
+            group_renew: None,
+            default_invisible_ms: [12_000, 60_000, 60_000, 60_000][self.dice.below(4)],
+            consume_timeout_minutes: 15,
+            max_invisible_ms: 43_200_000,
+        }
+    }
+
+    /// The sidecar is told to stop, if this run is one in which it is.
+    fn drain(&mut self) {
+        let Some(policy) = self.drains else { return };
+        self.draining = Some(policy);
+        self.core.drain(policy);
+        if policy == DrainPolicy::LeaveToLease {
+            return;
+        }
+        let mut next = Some(0);
+        while let Some(from) = next {
+            next = self.core.release(self.now, from, 7);
+        }
+        for &live in &self.live {
+            let delivery = &mut self.deliveries[live];
+            if delivery.newest.is_some() {
+                delivery.go_back();
+            }
+        }
     }
 
     fn client_gone(&mut self, client: usize, group: Option<usize>) {
@@ -422,5 +493,8 @@ impl World {
         let dropped: u64 = Dropped::ALL.iter().map(|why| counters.dropped(*why)).sum();
         assert_eq!(counters.registered, dropped, "every handle has one end");
         self.seen.stale = counters.stale;
+        if self.draining == Some(DrainPolicy::LeaveToLease) {
+            self.seen.left_to_lease += counters.dropped(Dropped::GaveUp);
+        }
     }
 }
