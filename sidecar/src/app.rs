@@ -23,6 +23,8 @@ use crate::{
     session::Sessions,
 };
 
+/// What is popped for a client so long after the longest poll is no answer to a poll that began before the client left.
+const POLL_MARGIN_MS: i64 = 40_000;
 /// How long the server may take to end when its connections are gone.
 const CUT_TIME: Duration = Duration::from_secs(1);
 
@@ -256,6 +258,7 @@ fn policy(config: &Config) -> Policy {
         renew_max_time_ms: config.renew_max_time_ms,
         max_renew_retry_times: u32::try_from(config.max_renew_retry_times).unwrap_or_default(),
         clear_invisible_ms: config.invisible_time_ms_when_clear,
+        remember_gone_ms: config.grpc_client_consumer_max_long_polling_timeout_ms + POLL_MARGIN_MS,
         max_handles: u32::try_from(config.receipt_handle_max_num).unwrap_or(1),
         max_handles_per_client: u32::try_from(config.receipt_handle_max_num_per_client).unwrap_or(1),
         max_batch: usize::try_from(config.batch_change_invisible_time_max_num).unwrap_or(1),

@@ -124,6 +124,17 @@ fn messages_that_arrive_for_a_client_that_left_go_back_uncounted() {
     assert!(!world.hold(&handle(2, 77), Mode::Renew).client_gone);
 }
 
+/// A poll that began before the client left may bring messages as long as it can last.
+#[test]
+fn that_a_client_left_is_remembered_for_as_long_as_a_poll_may_last() {
+    let mut world = World::with(Policy { remember_gone_ms: 640_000, ..Policy::default() });
+    world.core.client_gone(world.now, HOLDER.client, None);
+    world.pass(639_999);
+    assert!(world.hold(&handle(1, 77), Mode::Renew).client_gone);
+    world.pass(1);
+    assert!(!world.hold(&handle(2, 77), Mode::Renew).client_gone, "another client with that name");
+}
+
 #[test]
 fn what_could_not_be_written_goes_back_whether_held_or_not() {
     let mut world = World::new();

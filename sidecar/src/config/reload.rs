@@ -54,5 +54,6 @@ mod tests {
         assert_eq!(shown["needsRestart"], json!(["grpcServerPort"]));
         assert_eq!(shown["config"]["grpcServerPort"], json!(8081), "still the old one");
         assert_eq!(shown["config"]["enableBatchAck"], json!(true), "in force");
+        assert_eq!(shown["file"], json!({"generation": 1, "hash": "", "error": null}));
     }
 }

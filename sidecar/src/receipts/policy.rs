@@ -16,6 +16,8 @@ pub struct Policy {
     pub max_renew_retry_times: u32,
     /// `invisibleTimeMillisWhenClear`: how soon a returned message becomes visible.
     pub clear_invisible_ms: i64,
+    /// How long it is remembered that a client is gone: longer than any long poll that began before.
+    pub remember_gone_ms: i64,
     /// How long the n-th renewal extends the lease; the last value counts for all further ones. An empty list means one
     /// minute.
     pub renew_steps_ms: Vec<i64>,
@@ -54,6 +56,7 @@ impl Default for Policy {
             renew_max_time_ms: 180 * MINUTE,
             max_renew_retry_times: 3,
             clear_invisible_ms: SECOND,
+            remember_gone_ms: MINUTE,
             renew_steps_ms: [1, 3, 5, 10, 30, 60].map(|minutes| minutes * MINUTE).to_vec(),
             max_handles_per_client: DEFAULT_MAX_HANDLES_PER_CLIENT,
             max_handles: DEFAULT_MAX_HANDLES,

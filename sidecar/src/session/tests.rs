@@ -1,0 +1,80 @@
+//! Sessions and the receipt manager agree on who is here.
+
+use async_trait::async_trait;
+use waybill_ops::clock::ManualClock;
+use waybill_protocol::handle::ReceiptHandle;
+
+use super::*;
+use crate::receipts::{Change, ChangeError, Changer, ChannelKind, Holder, Mode, Policy, Received};
+
+struct Nobody;
+
+#[async_trait]
+impl Vouch for Nobody {
+    async fn vouch(&self, _words: Words) -> Heard {
+        Heard::default()
+    }
+}
+
+#[async_trait]
+impl Changer for Nobody {
+    async fn change_invisible(
+        &self,
+        _group: &Arc<str>,
+        _topic: &Arc<str>,
+        _changes: Vec<Change>,
+    ) -> Vec<Result<ReceiptHandle, ChangeError>> {
+        std::future::pending().await
+    }
+
+    async fn retry_delay_ms(&self, _group: &Arc<str>, _topic: &Arc<str>, _times: i32) -> Option<i64> {
+        None
+    }
+}
+
+fn profile() -> Profile {
+    Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
+}
+
+fn sessions() -> (Sessions, Receipts) {
+    let receipts = Receipts::start(Policy::default(), Arc::new(Nobody), CancellationToken::new());
+    let config = Arc::new(Live::fixed(Config::default()));
+    let clock = Arc::new(ManualClock::default());
+    (Sessions::new(receipts.clone(), Arc::new(Nobody), config, clock), receipts)
+}
+
+/// Whether a message that comes now is kept for the client.
+fn is_served(receipts: &Receipts, offset: i64) -> bool {
+    let handle = format!("{offset} 1700000000000 60000 0 0 broker-a 0 {offset}").parse().expect("a handle");
+    let message = Received { handle, message_id: String::new(), reconsume_times: 0, mode: Mode::Renew };
+    let holder = Holder { client: "c", group: "g", topic: "t" };
+    !receipts.register(holder, ChannelKind::Grpc, vec![message]).client_gone
+}
+
+#[tokio::test]
+async fn whoever_is_known_again_is_served_again() {
+    let (sessions, receipts) = sessions();
+    let (sender, _commands) = mpsc::channel(1);
+    sessions.register("c", profile(), 1, sender.clone()).expect("room");
+    assert!(is_served(&receipts, 1));
+    assert!(sessions.terminate("c"));
+    assert!(!is_served(&receipts, 2), "it is gone");
+    sessions.register("c", profile(), 2, sender).expect("room");
+    assert!(is_served(&receipts, 3));
+    assert!(sessions.terminate("c"));
+    assert!(!is_served(&receipts, 4));
+    sessions.adopt("c", profile()).expect("room");
+    assert!(is_served(&receipts, 5), "also without settings");
+}
+
+#[tokio::test]
+async fn a_client_that_is_here_is_not_gone_whatever_was_thought() {
+    let (sessions, receipts) = sessions();
+    let (sender, _commands) = mpsc::channel(1);
+    sessions.register("c", profile(), 1, sender).expect("room");
+    // As if it had come back between a look at the registry and what followed from it.
+    receipts.client_gone("c", None);
+    assert!(!is_served(&receipts, 1));
+    sessions.correct("c");
+    assert!(is_served(&receipts, 2));
+}
