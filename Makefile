@@ -1,9 +1,9 @@
 # Two commands are enough: `make run` shows it at work, `make test` proves it. Both install what is missing.
 .DEFAULT_GOAL := help
-.PHONY: help setup build release run demo test unit conformance lint fmt docs bench sim
+.PHONY: help setup build release run demo test unit conformance conformance-release lint fmt docs bench sim
 
 help: ## Show this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 22
 
 setup: ## Install what is missing (git-ignored, under .cache/)
 	@scripts/setup
@@ -27,6 +27,9 @@ unit: setup ## The Rust tests only
 
 conformance: setup ## The published clients against Waybill
 	@scripts/test build conformance
+
+conformance-release: setup release ## The same against the release binaries
+	@WAYBILL_BIN_DIR=$(CURDIR)/target/release scripts/conformance
 
 sim: ## A thousand runs of broker and sidecar under simulated time, network and disk
 	@scripts/sim
