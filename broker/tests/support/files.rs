@@ -1,5 +1,5 @@
 //! Where the stores of tests are, and what a crash of the machine leaves of one.
-#![allow(clippy::unwrap_used, clippy::panic, unreachable_pub, missing_docs)]
+#![allow(dead_code, clippy::unwrap_used, clippy::panic, unreachable_pub, missing_docs)]
 
 use std::fs;
 use std::io;
