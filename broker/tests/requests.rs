@@ -11,8 +11,8 @@ use waybill_protocol::message::encode_batch;
 use waybill_protocol::message::{BatchItem, properties};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
-    BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
-    ChangeInvisibleTimeRequestHeader, Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader,
+    BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
+    BitSet, ChangeInvisibleTimeRequestHeader, Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader,
     GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader,
     GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody, NotificationRequestHeader,
     NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader, QueryConsumerOffsetRequestHeader,
@@ -440,12 +440,65 @@ async fn the_metrics_say_what_each_group_has_before_it() {
     rig.ack("g", "t", &got[0].handle).await;
     rig.change("g", "t", &got[1].handle, 0).await.unwrap();
     rig.send("t", "one-more").await;
-    let registry = rig.broker.metrics().registry();
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry.lock()).unwrap();
+    let text = metrics(&rig);
     for (name, value) in [("lag", 5), ("inflight", 3), ("ready", 2)] {
         let line = format!("rocketmq_consumer_{name}_messages{{topic=\"t\",consumer_group=\"g\"}} {value}");
         assert!(text.contains(&line), "{line} is missing in\n{text}");
     }
     assert!(text.contains("waybill_store_disk_full 0"));
+}
+
+/// One batch of many entries is one record in the log and one sync, and an operator can see it.
+#[tokio::test]
+async fn the_metrics_count_a_batch_as_one_record_and_one_sync() {
+    let (rig, got) = Rig::with_messages(100).await;
+    let counted = |name: &str| -> u64 {
+        let page = metrics(&rig);
+        let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("{name} is missing in\n{page}")).parse().unwrap()
+    };
+    let both = || (counted("waybill_store_records_total"), counted("waybill_store_syncs_total"));
+    let entries = got.iter().map(|got| BatchChangeInvisibleEntry {
+        queue_id: got.handle.queue_id,
+        extra_info: got.handle.to_string(),
+        offset: got.handle.offset,
+        invisible_time: 120_000,
+        ..Default::default()
+    });
+    let header = BatchChangeInvisibleTimeRequestHeader { consumer_group: "g".into(), topic: "t".into() };
+    let change = Command::request(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME)
+        .with_header(&header)
+        .with_json(&BatchChangeInvisibleBody { entries: entries.collect() });
+    let acks = got.iter().map(|got| BatchAck {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        start_offset: got.handle.offset,
+        queue_id: got.handle.queue_id,
+        pop_time: got.handle.pop_time,
+        bit_set: {
+            let mut first = BitSet::new();
+            first.set(0).unwrap();
+            first
+        },
+        ..BatchAck::default()
+    });
+    let body = BatchAckBody { broker_name: "broker-a".into(), acks: acks.collect() };
+    let ack = Command::request(request::BATCH_ACK_MESSAGE).with_json(&body);
+    for command in [change, ack] {
+        let code = command.code;
+        let before = both();
+        rig.ok(command).await;
+        let after = both();
+        assert_eq!((after.0 - before.0, after.1 - before.1), (1, 1), "request {code} of 100 entries");
+    }
+    rig.clock.advance(120_000);
+    assert!(rig.drain_ids("g", "t").await.is_empty(), "all of them were changed and acknowledged");
+}
+
+/// The page that Prometheus reads.
+fn metrics(rig: &Rig) -> String {
+    let registry = rig.broker.metrics().registry();
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry.lock()).unwrap();
+    text
 }
