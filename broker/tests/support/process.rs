@@ -1,6 +1,14 @@
 //! The broker as a process of its own, and a client of its remoting port.
 
-#![allow(dead_code, clippy::unwrap_used, clippy::expect_used, clippy::panic, unreachable_pub, missing_docs)]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::print_stdout,
+    unreachable_pub,
+    missing_docs
+)]
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -37,14 +45,10 @@ impl BrokerProcess {
         Self::spawn(Process::new(BINARY), dir, more)
     }
 
-    /// The same on a disk of `mib` MiB, mounted at `dir` where only this broker sees it. Needs root or user namespaces.
+    /// The same on a disk of `mib` MiB, mounted at `dir` where only this broker sees it. See [`small_disks_can_be_had`].
     pub fn start_in_namespace(dir: &Path, mib: u32, more: &[&str]) -> Self {
-        let mut process = Process::new("unshare");
-        if !rustix::process::geteuid().is_root() {
-            process.arg("--map-root-user");
-        }
-        let script = format!("mount -t tmpfs -o size={mib}m small \"$0\" && exec \"$@\"");
-        process.args(["--mount", "sh", "-c", &script]).arg(dir).arg(BINARY);
+        let mut process = on_small_disk(dir, mib);
+        process.arg(BINARY);
         Self::spawn(process, dir, more)
     }
 
@@ -112,6 +116,30 @@ impl BrokerProcess {
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).expect("VmRSS");
         line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).expect("a number")
     }
+}
+
+/// Runs the program that is added to it with a disk of `mib` MiB at `at`, in a mount namespace of its own.
+fn on_small_disk(at: &Path, mib: u32) -> Process {
+    let mut process = Process::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        process.arg("--map-root-user");
+    }
+    let script = format!("mount -t tmpfs -o size={mib}m small \"$0\" && exec \"$@\"");
+    process.args(["--mount", "sh", "-c", &script]).arg(at);
+    process
+}
+
+/// Whether this machine lets a test have a disk of its own: it takes root or user namespaces, which containers often refuse. Says
+/// so if it does not.
+pub fn small_disks_can_be_had() -> bool {
+    let at = tempfile::tempdir().expect("a directory");
+    let said = match on_small_disk(at.path(), 1).arg("true").output() {
+        Ok(ran) if ran.status.success() => return true,
+        Ok(ran) => String::from_utf8_lossy(&ran.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    println!("SKIPPED: no disk of its own can be mounted here: {}", said.trim());
+    false
 }
 
 impl Drop for BrokerProcess {
