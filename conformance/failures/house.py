@@ -267,4 +267,4 @@ class House(Processes):
         """What the broker says of the group on the topic: messages not done, and of these those that somebody holds."""
         samples = self.broker.metrics()
         label = f'{{topic="{topic}",consumer_group="{group}"}}'
-        return tuple(int(samples.get(f"rocketmq_consumer_{kind}_messages{label}", 0)) for kind in ("lag", "inflight"))
+        return tuple(int(samples[f"rocketmq_consumer_{kind}_messages{label}"]) for kind in ("lag", "inflight"))

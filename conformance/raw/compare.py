@@ -88,8 +88,8 @@ def on_purpose(question, got, target):
     """Why the answer may be another than Apache's with this target; None: it may not."""
     text = json.dumps(got) if isinstance(got, dict) else got
     codes = essence(text, True)
-    codes = re.sub(r" (messages|order|handle)=.*", "", codes.removeprefix("grpc ")) if isinstance(codes, str) else ""
+    codes = re.sub(r" (messages|order|handle)=.*", "", codes.removeprefix("grpc ")) if isinstance(codes, str) else text
     for pattern, accepted, reason in PURPOSE.get(target, ()):
-        if re.fullmatch(pattern, question) and re.fullmatch(accepted, codes):
+        if re.fullmatch(pattern, question) and re.fullmatch(accepted, codes, re.DOTALL):
             return reason
     return None

@@ -12,7 +12,7 @@ use waybill_protocol::grpc::v2::{
 };
 
 /// Where ours answers otherwise, and why.
-const DIFFERENT: [(&str, Code, &str); 20] = [
+const DIFFERENT: [(&str, Code, &str); 21] = [
     ("send.type.DELAY->delay", Code::NotImplemented, "delayed messages come later"),
     ("send.delay_23h", Code::NotImplemented, "delayed messages come later"),
     ("send.delay_and_group", Code::NotImplemented, "delayed messages come later"),
@@ -29,6 +29,7 @@ const DIFFERENT: [(&str, Code, &str); 20] = [
     ("ack.missing_topic", Code::TopicNotFound, "the precise code"),
     ("cid.garbage", Code::InvalidReceiptHandle, "the precise code"),
     ("cid.missing_topic", Code::TopicNotFound, "the precise code"),
+    ("send.missing_topic", Code::TopicNotFound, "what is missing is named, not taken for a conflict"),
     ("cid.after_ack", Code::InvalidReceiptHandle, "no OK without effect"),
     ("cid.missing_group", Code::InvalidReceiptHandle, "no OK without effect"),
     ("dlq.forward_garbage", Code::InvalidReceiptHandle, "the precise code"),

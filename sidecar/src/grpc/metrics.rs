@@ -63,10 +63,18 @@ impl Metrics {
             self.clone();
         registry.register("waybill_rpc_calls", "Calls of clients, by method and code of the answer", calls);
         registry.register("rocketmq_rpc_latency", "Time until a call was answered, in milliseconds", latency);
-        registry.register("rocketmq_messages_in", "Messages stored for clients", messages_in);
-        registry.register("rocketmq_throughput_in", "Bytes of the bodies of messages stored for clients", bytes_in);
-        registry.register("rocketmq_messages_out", "Messages given to clients", messages_out);
-        registry.register("rocketmq_throughput_out", "Bytes of the bodies of messages given to clients", bytes_out);
+        registry.register("waybill_sidecar_messages_in", "Messages stored for clients", messages_in);
+        registry.register(
+            "waybill_sidecar_body_bytes_in",
+            "Bytes of the bodies of messages stored for clients",
+            bytes_in,
+        );
+        registry.register("waybill_sidecar_messages_out", "Messages given to clients", messages_out);
+        registry.register(
+            "waybill_sidecar_body_bytes_out",
+            "Bytes of the bodies of messages given to clients",
+            bytes_out,
+        );
         let help = "Messages returned to brokers because the client had gone before it had read the answer";
         registry.register("waybill_messages_undelivered", help, undelivered);
         registry.register("waybill_receives_waiting", "Receives of clients that wait for messages", waiting);

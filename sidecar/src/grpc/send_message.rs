@@ -6,7 +6,7 @@ use waybill_protocol::grpc::v2::{
 
 use super::query_route::topic_type;
 use super::{Room, convert, errors, errors::Problem, validate};
-use crate::backend::{BackendError, SendRequest, SendResult, SendStatus};
+use crate::backend::{SendRequest, SendResult, SendStatus};
 
 /// Topics of retries and dead letters take messages of every type.
 const UNTYPED_PREFIXES: [&str; 2] = ["%RETRY%", "%DLQ%"];
@@ -20,17 +20,16 @@ pub(super) async fn answer(
     let now_ms = room.clock.now_ms();
     let messages = request.messages;
     let topic = validate::messages(&messages, &config, now_ms)?.to_owned();
-    let bytes = messages.iter().map(|message| message.body.len()).sum();
-    let _room_for_bytes = room.gates.send_bytes(bytes)?;
+    let sizes: Vec<usize> = messages.iter().map(|message| message.body.len()).collect();
+    let _room_for_bytes = room.gates.send_bytes(sizes.iter().sum())?;
 
     check_type(room, &topic, &messages, config.enable_topic_message_type_check).await?;
     if let Some(missing) = messages.iter().find_map(|message| not_implemented(message, now_ms)) {
         return Err(missing);
     }
 
-    let count = messages.len();
     let ids = messages.iter().map(|message| system(message).message_id.clone()).collect::<Vec<_>>();
-    let mut entries = Vec::with_capacity(count);
+    let mut entries = Vec::with_capacity(sizes.len());
     let mut failure = None;
     for request in requests(room, messages, &topic, now_ms, peer)? {
         let count = request.messages.len();
@@ -49,6 +48,10 @@ pub(super) async fn answer(
         // As nothing was stored there is nothing to tell about single messages.
         Some(problem) if status.code != i32::from(Code::MultipleResults) => Err(problem),
         _ => {
+            let ok = i32::from(Code::Ok);
+            let stored =
+                entries.iter().zip(&sizes).filter(|(entry, _)| entry.status.as_ref().is_some_and(|s| s.code == ok));
+            let (count, bytes) = stored.fold((0, 0), |(count, bytes), (_, size)| (count + 1, bytes + size));
             room.metrics.stored(count, bytes);
             Ok(SendMessageResponse { status: Some(status), entries })
         }
@@ -94,13 +97,9 @@ async fn check_type(room: &Room, topic: &str, messages: &[Message], enabled: boo
     }
     let actual = |message: &Message| validate::actual_type(system(message)).as_str_name();
     let config = match room.messages.topic_config(topic).await {
-        Ok(config) => config,
-        // Nothing fits a topic that does not exist; upstream says it in these words.
-        Err(BackendError::TopicNotFound(_)) => {
-            let actual = messages.first().map_or("UNSPECIFIED", actual);
-            return Err(Problem::TypeConflict { expected: "UNSPECIFIED", actual });
-        }
+        // Upstream takes a topic that does not exist for one whose type conflicts.
         Err(error) => return Err(error.into()),
+        Ok(config) => config,
     };
     let expected = topic_type(&config);
     match messages.iter().map(actual).find(|actual| *actual != expected) {
