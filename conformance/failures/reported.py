@@ -146,9 +146,9 @@ def c09_unreachable(folder, kind, mode):
 
 @row("C09: two thousand clients gone at once", kinds=("raw",), seconds=40)
 def c09_crowd(folder, kind, mode):
-    """A process with 2,000 clients that hold a message each is killed: one other consumer gets all."""
-    count = 2000
-    with House(folder, sidecar=switch(mode)) as house:
+    """A process with 2,000 clients that hold a message each is killed: one other consumer gets all. With renewal on, batches are on too."""
+    count, batches = 2000, mode == ON
+    with House(folder, sidecar=switch(mode) | {"enableBatchChangeInvisibleTime": str(batches).lower()}) as house:
         a, b = house.sidecar("a"), house.sidecar("b")
         topic, group = house.topic_and_group("c09")
         send_all(house, b.endpoint, topic, count)
@@ -160,6 +160,7 @@ def c09_crowd(folder, kind, mode):
         at, bodies = take_all(other, group, topic, count, since, PATIENCE_S)
         wait_for("all are done", PATIENCE_S, lambda: house.open_at_broker(topic, group) == (0, 0))
         changes = sum(v for k, v in a.metrics().items() if k.startswith("waybill_sidecar_broker_requests_total") and "CHANGE" in k)
+        expect(changes <= (count / 10 if batches else 2 * count), f"{changes} requests to the broker about {count} leases")
         expect(max(at) <= 5 + 1 + 5 + LATE_S, f"the last came after {max(at):.1f} s")
         return Seen((min(at), max(at)), len(bodies) - count, f"{changes:.0f} requests to the broker about leases")
 
