@@ -142,6 +142,7 @@ def build():
     programs = [word for name in ("waybill-broker", "waybill-sidecar", "waybill") for word in ("-p", name)]
     cargo("--release", *programs, "--bins")
     cargo("--release", "-p", "waybill-broker", "--example", "store_bench")
+    cargo("--release", "-p", "waybill-sidecar", "--example", "held_bench", "--example", "receipts_bench")
 
 
 def build_instructions(profile):

@@ -11,6 +11,7 @@ import latency
 import leases
 import page
 import paths
+import receipts
 import syncs
 from rows import Bar, Row, number, spread
 
@@ -33,6 +34,16 @@ class Rows(unittest.TestCase):
     def test_numbers_have_the_digits_that_count(self):
         self.assertEqual([number(n) for n in (0, 0.0123, 0.5, 12.34, 123.4, 12345)], ["0", "0.012", "0.50", "12.3", "123", "12,345"])
         self.assertEqual(spread([2, 1, 3], " ms"), "2.00 ms (1.00–3.00)")
+
+
+class Receipts(unittest.TestCase):
+    def test_what_the_core_costs_is_read(self):
+        core = receipts.read_core("memory: 182 MiB for 1000000 handles, 191 bytes each\n"
+                                  "tick, 1000 held, 100 due, Scattered: median 38.4µs, p99 81.8µs\n"
+                                  "tick, 1000000 held, 100 due, Scattered: median 50.1µs, p99 90.7µs\n"
+                                  "  with 1000000 held it costs 1.30 times as much\n"
+                                  "1000000 held, 10000 renewed per second for 10 s: 3.6 % of one core\n")
+        self.assertEqual(core, {"bytes": 191, "ratios": {"scattered": 1.3}, "percent": 3.6})
 
 
 class Page(unittest.TestCase):

@@ -37,7 +37,6 @@ fn random_sequences_keep_the_invariants() {
             }
         }
     }
-    println!("{seen:?}");
     if steps < 1_000_000 || number("RECEIPTS_MODEL_SEED").is_some() {
         return;
     }
