@@ -11,6 +11,7 @@
 mod administration;
 mod bench;
 mod failures;
+mod full_disk;
 mod garbage;
 mod leases;
 mod messages;

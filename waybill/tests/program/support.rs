@@ -41,8 +41,26 @@ pub(crate) fn options(dir: &Path) -> Vec<String> {
 impl Standalone {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::spawn(Command::new(PROGRAM), dir, more)
+    }
+
+    /// The same with its data on a disk of `mib` MiB that only this process sees.
+    pub(crate) fn start_on_small_disk(dir: &Path, mib: u32, more: &[&str]) -> Self {
+        let data = dir.join("data");
+        std::fs::create_dir_all(&data).expect("a directory");
+        let mut command = on_small_disk(&data, mib);
+        command.arg(PROGRAM);
+        Self::spawn(command, dir, more)
+    }
+
+    /// A path as the server sees it.
+    pub(crate) fn inside(&self, path: &Path) -> PathBuf {
+        Path::new(&format!("/proc/{}/root", self.pid())).join(path.strip_prefix("/").expect("an absolute path"))
+    }
+
+    fn spawn(mut command: Command, dir: &Path, more: &[&str]) -> Self {
         let log = dir.join("log");
-        let mut child = Command::new(PROGRAM)
+        let mut child = command
             .args(options(dir))
             .args(more)
             .stdin(Stdio::null())
@@ -95,6 +113,31 @@ impl Standalone {
         assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
         body.to_owned()
     }
+}
+
+/// Runs the program that is added to it with a disk of `mib` MiB at `at`, in a mount namespace of its own.
+fn on_small_disk(at: &Path, mib: u32) -> Command {
+    let mut command = Command::new("unshare");
+    let user = Command::new("id").arg("-u").output().expect("id runs").stdout;
+    if user.trim_ascii() != b"0" {
+        command.arg("--map-root-user");
+    }
+    let script = format!("mount -t tmpfs -o size={mib}m small \"$0\" && exec \"$@\"");
+    command.args(["--mount", "sh", "-c", &script]).arg(at);
+    command
+}
+
+/// Whether this machine lets a test have a disk of its own: it takes root or user namespaces, which containers often refuse. Says
+/// so if it does not.
+pub(crate) fn small_disks_can_be_had() -> bool {
+    let at = Dir::new();
+    let said = match on_small_disk(at.path(), 1).arg("true").output() {
+        Ok(ran) if ran.status.success() => return true,
+        Ok(ran) => String::from_utf8_lossy(&ran.stderr).into_owned(),
+        Err(error) => error.to_string(),
+    };
+    println!("SKIPPED: no disk of its own can be mounted here: {}", said.trim());
+    false
 }
 
 /// What a command did.
