@@ -23,6 +23,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(env::var("OUT_DIR")?);
     fs::write(out.join("descriptors.bin"), bare.encode_to_vec())?;
 
-    tonic_prost_build::configure().bytes(".").compile_fds(descriptors)?;
+    tonic_prost_build::configure().bytes(".").codec_path("crate::grpc::Codec").compile_fds(descriptors)?;
     Ok(())
 }

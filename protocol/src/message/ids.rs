@@ -25,6 +25,20 @@ pub fn offset_msg_id(host: SocketAddr, physical_offset: i64) -> String {
     id
 }
 
+/// An address as text, `host:port`, as its `Display` writes it; that of IPv4, which goes out with every message, at a
+/// fraction of the cost.
+pub fn host_text(host: SocketAddr) -> String {
+    let IpAddr::V4(ip) = host.ip() else { return host.to_string() };
+    let mut text = String::with_capacity("255.255.255.255:65535".len());
+    let mut number = itoa::Buffer::new();
+    for (octet, separator) in ip.octets().into_iter().zip(['.', '.', '.', ':']) {
+        text.push_str(number.format(octet));
+        text.push(separator);
+    }
+    text.push_str(number.format(host.port()));
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +55,13 @@ mod tests {
             ("🚚", 1773053),
         ] {
             assert_eq!(java_hash(text), hash, "{text}");
+        }
+    }
+
+    #[test]
+    fn hosts() {
+        for text in ["127.0.0.2:22435", "0.0.0.0:0", "255.255.255.255:65535", "[2001:db8::1]:65535"] {
+            assert_eq!(text.parse().map(host_text).as_deref(), Ok(text));
         }
     }
 

@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use tokio::{
-    sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-    time::Instant,
-};
+use parking_lot::Mutex;
+use tokio::{sync::oneshot, time::Instant};
 use waybill_protocol::handle::ReceiptHandle;
 
 use super::{
@@ -36,7 +34,31 @@ pub(crate) struct Handed {
     pub(super) since: Instant,
     /// Where among its caller's entries it is.
     place: usize,
-    reply: UnboundedSender<(usize, LeaseResult)>,
+    answers: Arc<Answers>,
+}
+
+/// The answers to one caller, in the order of its entries. It hears of them when the last entry has gone, told or not.
+struct Answers {
+    results: Mutex<Vec<Option<LeaseResult>>>,
+    caller: Option<oneshot::Sender<Vec<Option<LeaseResult>>>>,
+}
+
+impl Answers {
+    fn of(count: usize) -> (Arc<Self>, oneshot::Receiver<Vec<Option<LeaseResult>>>) {
+        let mut results = Vec::with_capacity(count);
+        results.resize_with(count, || None);
+        let (caller, answer) = oneshot::channel();
+        (Arc::new(Self { results: Mutex::new(results), caller: Some(caller) }), answer)
+    }
+}
+
+impl Drop for Answers {
+    fn drop(&mut self) {
+        if let Some(caller) = self.caller.take() {
+            // It may have stopped waiting, which does not matter.
+            let _gone = caller.send(std::mem::take(self.results.get_mut()));
+        }
+    }
 }
 
 impl Handed {
@@ -47,9 +69,11 @@ impl Handed {
         }
     }
 
-    /// Tells the caller. It may be gone, which does not matter.
+    /// Tells the caller.
     pub(super) fn tell(self, result: LeaseResult) {
-        let _gone = self.reply.send((self.place, result));
+        if let Some(slot) = self.answers.results.lock().get_mut(self.place) {
+            *slot = Some(result);
+        }
     }
 
     fn target(&self) -> Target {
@@ -123,21 +147,14 @@ impl MessageService {
     }
 
     async fn wait_for(&self, wishes: Vec<(LeaseRef, Wish, Caller)>) -> Vec<LeaseResult> {
-        let count = wishes.len();
-        let mut answers = self.hand_over(wishes);
-        let mut results: Vec<Option<LeaseResult>> = Vec::new();
-        results.resize_with(count, || None);
-        while let Some((place, result)) = answers.recv().await {
-            if let Some(slot) = results.get_mut(place) {
-                *slot = Some(result);
-            }
-        }
-        results.into_iter().map(|result| result.unwrap_or_else(|| Err(BackendError::unanswered_entry()))).collect()
+        let answers = self.hand_over(wishes).await.unwrap_or_default();
+        // What a defect has lost is answered all the same.
+        answers.into_iter().map(|result| result.unwrap_or_else(|| Err(BackendError::unanswered_entry()))).collect()
     }
 
-    /// Takes leases over. The answers end when there is one for each, except for those that a defect has lost.
-    fn hand_over(&self, wishes: Vec<(LeaseRef, Wish, Caller)>) -> UnboundedReceiver<(usize, LeaseResult)> {
-        let (reply, answers) = unbounded_channel();
+    /// Takes leases over. There is an answer for each, except for those that a defect has lost.
+    fn hand_over(&self, wishes: Vec<(LeaseRef, Wish, Caller)>) -> oneshot::Receiver<Vec<Option<LeaseResult>>> {
+        let (answers, answer) = Answers::of(wishes.len());
         let since = Instant::now();
         let timeout = i64::try_from(self.request_timeout().as_millis()).unwrap_or(i64::MAX);
         let start_by = self.inner.gathered.now().saturating_add(timeout);
@@ -146,7 +163,7 @@ impl MessageService {
         for (place, (mut lease, wish, caller)) in wishes.into_iter().enumerate() {
             self.inner.superseded.renew(&mut lease);
             let refused = self.refuse_hopeless(&lease);
-            let entry = Handed { lease, wish, caller, since, place, reply: reply.clone() };
+            let entry = Handed { lease, wish, caller, since, place, answers: Arc::clone(&answers) };
             if let Err(error) = refused {
                 self.inner.metrics.lease(entry.kind(), caller, LeaseOutcome::RefusedHere);
                 entry.tell(Err(error));
@@ -175,6 +192,6 @@ impl MessageService {
         if !runs.is_empty() {
             Gatherer::hand_over(self, runs);
         }
-        answers
+        answer
     }
 }

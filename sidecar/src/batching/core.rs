@@ -4,7 +4,7 @@
 //! turns. Entries of a target go in the order in which they were handed over.
 
 use std::{
-    collections::{HashMap, VecDeque, hash_map::Entry},
+    collections::{HashMap, VecDeque},
     sync::Arc,
 };
 
@@ -60,6 +60,12 @@ struct Queue<T> {
     in_turn: bool,
 }
 
+impl<T> Queue<T> {
+    fn new() -> Self {
+        Self { items: VecDeque::new(), batches: 0, in_turn: false }
+    }
+}
+
 struct Lane<T> {
     queues: HashMap<Target, Queue<T>>,
     /// Targets with something that waits and that may be sent as far as they are concerned.
@@ -74,23 +80,29 @@ impl<T> Lane<T> {
         Self { queues: HashMap::new(), turn: VecDeque::new(), waiting: 0, singles: 0, batches: 0 }
     }
 
-    fn queue(&mut self, target: &Target) -> &mut Queue<T> {
-        self.queues.entry(target.clone()).or_insert_with(|| Queue {
-            items: VecDeque::new(),
-            batches: 0,
-            in_turn: false,
-        })
-    }
-
-    fn take_turns(&mut self, target: &Target) {
-        let Some(queue) = self.queues.get_mut(target) else { return };
-        if queue.items.is_empty() {
-            if queue.batches == 0 && !queue.in_turn {
-                self.queues.remove(target);
-            }
-        } else if !queue.in_turn {
+    /// Puts entries to those of a target that wait; there is one at least.
+    fn put(&mut self, target: &Target, put: impl FnOnce(&mut VecDeque<Item<T>>)) {
+        let queue = self.queues.entry(target.clone()).or_insert_with(Queue::new);
+        put(&mut queue.items);
+        if !queue.in_turn {
             queue.in_turn = true;
             self.turn.push_back(target.clone());
+        }
+    }
+
+    /// A request with a batch of this target has ended.
+    fn batch_ended(&mut self, target: &Target) {
+        self.batches = self.batches.saturating_sub(1);
+        let Some(queue) = self.queues.get_mut(target) else { return };
+        queue.batches = queue.batches.saturating_sub(1);
+        if queue.in_turn {
+            return;
+        }
+        if !queue.items.is_empty() {
+            queue.in_turn = true;
+            self.turn.push_back(target.clone());
+        } else if queue.batches == 0 {
+            self.queues.remove(target);
         }
     }
 
@@ -137,10 +149,10 @@ impl<T> Core<T> {
         lane.waiting += taken.len();
         self.waiting += taken.len();
         if !taken.is_empty() {
-            lane.queue(target).items.extend(taken);
-            lane.take_turns(target);
+            lane.put(target, |waiting| waiting.extend(taken));
+        } else if lane.is_idle() {
+            self.lanes.remove(broker);
         }
-        self.forget(broker);
         left
     }
 
@@ -153,27 +165,20 @@ impl<T> Core<T> {
         let lane = self.lanes.entry(Arc::clone(broker)).or_insert_with(Lane::new);
         lane.waiting += items.len();
         self.waiting += items.len();
-        let queue = lane.queue(target);
-        for item in items.into_iter().rev() {
-            queue.items.push_front(item);
-        }
-        lane.take_turns(target);
+        lane.put(target, |waiting| items.into_iter().rev().for_each(|item| waiting.push_front(item)));
     }
 
     /// A request has ended. Call [`Self::take`] afterwards.
     pub fn ended(&mut self, slot: &Slot) {
-        if let Some(lane) = self.lanes.get_mut(&slot.broker) {
-            if slot.batch {
-                lane.batches = lane.batches.saturating_sub(1);
-                if let Some(queue) = lane.queues.get_mut(&slot.target) {
-                    queue.batches = queue.batches.saturating_sub(1);
-                }
-            } else {
-                lane.singles = lane.singles.saturating_sub(1);
-            }
-            lane.take_turns(&slot.target);
+        let Some(lane) = self.lanes.get_mut(&slot.broker) else { return };
+        if slot.batch {
+            lane.batch_ended(&slot.target);
+        } else {
+            lane.singles = lane.singles.saturating_sub(1);
         }
-        self.forget(&slot.broker);
+        if lane.is_idle() {
+            self.lanes.remove(&slot.broker);
+        }
     }
 
     /// All that may be sent to a broker now, and what has waited too long.
@@ -185,17 +190,17 @@ impl<T> Core<T> {
         let mut blocked = VecDeque::new();
         while !(lane.is_full(plan, plan.acks) && lane.is_full(plan, plan.changes)) {
             let Some(target) = lane.turn.pop_front() else { break };
-            let Entry::Occupied(mut queue) = lane.queues.entry(target.clone()) else { continue };
-            let late = late(&mut queue.get_mut().items, now);
+            let Some(queue) = lane.queues.get_mut(&target) else { continue };
+            let late = late(&mut queue.items, now);
             lane.waiting -= late.len();
             self.waiting -= late.len();
             if !late.is_empty() {
                 effects.push(Effect::Late(late));
             }
-            let Some(first) = queue.get().items.front() else {
-                queue.get_mut().in_turn = false;
-                if queue.get().batches == 0 {
-                    queue.remove();
+            let Some(first) = queue.items.front() else {
+                queue.in_turn = false;
+                if queue.batches == 0 {
+                    lane.queues.remove(&target);
                 }
                 continue;
             };
@@ -204,7 +209,6 @@ impl<T> Core<T> {
                 Sending::Singly => (false, 1, 0),
                 Sending::Batches { entries, bytes } => (true, entries.min(first.most).max(1), bytes),
             };
-            let queue = queue.get_mut();
             if batch && queue.batches >= plan.batches_of_target.max(1) {
                 // It takes turns again when one of its requests ends.
                 queue.in_turn = false;
@@ -221,12 +225,21 @@ impl<T> Core<T> {
             let items = first_of(&mut queue.items, most, bytes);
             lane.waiting -= items.len();
             self.waiting -= items.len();
-            lane.turn.push_back(target.clone());
+            if !queue.items.is_empty() {
+                lane.turn.push_back(target.clone());
+            } else {
+                queue.in_turn = false;
+                if queue.batches == 0 {
+                    lane.queues.remove(&target);
+                }
+            }
             effects.push(Effect::Send(Slot { broker: Arc::clone(broker), target, batch }, items));
         }
         blocked.append(&mut lane.turn);
         lane.turn = blocked;
-        self.forget(broker);
+        if lane.is_idle() {
+            self.lanes.remove(broker);
+        }
         effects
     }
 
@@ -247,12 +260,6 @@ impl<T> Core<T> {
     #[must_use]
     pub fn brokers(&self) -> usize {
         self.lanes.len()
-    }
-
-    fn forget(&mut self, broker: &Arc<str>) {
-        if self.lanes.get(broker).is_some_and(Lane::is_idle) {
-            self.lanes.remove(broker);
-        }
     }
 }
 

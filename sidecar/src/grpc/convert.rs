@@ -4,7 +4,7 @@ use md5::{Digest as _, Md5};
 use prost_types::Timestamp;
 use waybill_protocol::{
     grpc::v2::{DeadLetterQueue, Digest, DigestType, Encoding, Message, MessageType, Resource, SystemProperties},
-    message::{StoredMessage, properties, properties::PropertyError, sys_flag},
+    message::{StoredMessage, host_text, properties, properties::PropertyError, sys_flag},
 };
 
 use super::errors::Problem;
@@ -70,7 +70,7 @@ pub(super) fn incoming(popped: PoppedMessage) -> Message {
         message_type: MessageType::Normal.into(),
         born_timestamp: Some(timestamp(stored.born_timestamp)),
         store_timestamp: Some(timestamp(stored.store_timestamp)),
-        store_host: stored.store_host.to_string(),
+        store_host: host_text(stored.store_host),
         receipt_handle: Some(handle.to_string()),
         queue_id: stored.queue_id,
         queue_offset: Some(stored.queue_offset),
@@ -125,7 +125,12 @@ fn read_properties(stored: &StoredMessage, message: &mut Message, system: &mut S
 
 /// MD5 over the body as it is transmitted, in upper-case digits: all clients check it, one insists that it is there.
 fn digest(body: &[u8]) -> Digest {
-    Digest { r#type: DigestType::Md5.into(), checksum: hex::encode_upper(Md5::digest(body)) }
+    let mut digits = [0; 2 * 16];
+    // Sixteen bytes have thirty-two digits, which are ASCII: nothing of this can fail.
+    let _fits = hex::encode_to_slice(Md5::digest(body), &mut digits);
+    digits.make_ascii_uppercase();
+    let checksum = std::str::from_utf8(&digits).unwrap_or_default().to_owned();
+    Digest { r#type: DigestType::Md5.into(), checksum }
 }
 
 fn encoding(flag: i32) -> Encoding {
