@@ -264,7 +264,8 @@ class House(Processes):
         self.admin.brokers.append(self.broker_address)
 
     def open_at_broker(self, topic, group):
-        """What the broker says of the group on the topic: messages not done, and of these those that somebody holds."""
+        """What the broker says of the group on the topic: messages not done, and of these those that somebody holds; None before the
+        group first asked for any."""
         samples = self.broker.metrics()
         label = f'{{topic="{topic}",consumer_group="{group}"}}'
-        return tuple(int(samples[f"rocketmq_consumer_{kind}_messages{label}"]) for kind in ("lag", "inflight"))
+        return tuple(samples.get(f"rocketmq_consumer_{kind}_messages{label}") for kind in ("lag", "inflight"))

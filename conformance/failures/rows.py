@@ -202,6 +202,24 @@ def client_moves(folder, kind, mode):
         return Seen(note=f"moved at once, back at 15 s, acks at 25 s, done in {took:.1f} s")
 
 
+@row("client moved to another sidecar, then killed", kinds=("java", "node"), seconds=35)
+def moved_and_killed(folder, kind, mode):
+    """Both sidecars alive; the first would extend what it gave out for hours. Noticed by the second, all comes back."""
+    with House(folder, sidecar=switch(mode)) as house:
+        a, b = house.sidecar("a"), house.sidecar("b")
+        service = house.forwarder(a.endpoint)
+        held = Held(house, kind, service.address, b.endpoint)
+        held.until(2)  # what is on its way when a connection breaks goes back at once
+        service.switch(b.endpoint)
+        wait_for("the first sidecar notices that it moved", PATIENCE_S, lambda: "at another sidecar now" in a.log())
+        since = held.client.kill()
+        noticed = wait_for("the second sidecar notices", PATIENCE_S, lambda: "has left" in b.log() and time.time() - since)
+        seen = held.all_back(since, PATIENCE_S)
+        expect(seen.back[1] <= noticed + 2 + LATE_S, f"noticed after {noticed:.1f} s, back after {seen.back} s")
+        seen.note = f"noticed after {noticed:.1f} s, all back {seen.back[1] - noticed:.1f} s later"
+        return seen
+
+
 @row("broker killed and restarted", kinds=("python", "java"), seconds=50)
 def broker_restarted(folder, kind, mode):
     """Down for 2 s in the middle; the holder works on for longer than the short lease, then acknowledges."""
