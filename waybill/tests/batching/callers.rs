@@ -42,7 +42,7 @@ impl World {
     /// So many messages are in the client's hands, held for it.
     async fn held(invisible_ms: i64) -> Self {
         let world = Self::start().await;
-        // The group exists before the messages: it starts at the newest.
+        // The group exists before the messages, with a message that it is done with: what counts is what comes after.
         let mut first = pop_request("c", invisible_ms);
         first.poll_ms = 0;
         send(&world.service, 1).await;

@@ -5,23 +5,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Endpoint;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::Live;
 use waybill_protocol::grpc::v2;
-use waybill_protocol::grpc::v2::messaging_service_client::MessagingServiceClient;
-use waybill_protocol::grpc::v2::receive_message_response::Content;
 use waybill_sidecar::backend::Transport;
 use waybill_sidecar::{App, Ended, Listeners, config::Config};
 
-use crate::rig::PATIENCE;
-
-pub(crate) type Client = MessagingServiceClient<Channel>;
+use crate::support::PATIENCE;
+use crate::support::client;
+pub(crate) use crate::support::client::{Grpc as Client, resource, seconds};
 
 pub(crate) struct Sidecar {
     pub(crate) endpoint: Endpoint,
@@ -75,39 +72,14 @@ impl Sidecar {
     }
 }
 
+/// Of the one client of these tests.
 pub(crate) fn signed<Q>(message: Q) -> tonic::Request<Q> {
-    let mut request = tonic::Request::new(message);
-    for (name, value) in [("x-mq-client-id", "c"), ("x-mq-client-version", "5.0.7"), ("grpc-timeout", "60S")] {
-        request.metadata_mut().insert(name, value.parse().expect("a header value"));
-    }
-    request
-}
-
-pub(crate) fn resource(name: &str) -> Option<v2::Resource> {
-    Some(v2::Resource { resource_namespace: String::new(), name: name.into() })
-}
-
-pub(crate) fn seconds(seconds: i64) -> Option<prost_types::Duration> {
-    Some(prost_types::Duration { seconds, nanos: 0 })
+    client::signed("c", message)
 }
 
 /// Announces a simple consumer; the stream must be kept.
-pub(crate) async fn announce(client: &mut Client) -> tonic::Streaming<v2::TelemetryCommand> {
-    let expression = v2::FilterExpression { r#type: v2::FilterType::Tag.into(), expression: "*".into() };
-    let entry = v2::SubscriptionEntry { topic: resource("t"), expression: Some(expression) };
-    let subscription = v2::Subscription { group: resource("g"), subscriptions: vec![entry], ..Default::default() };
-    let settings = v2::Settings {
-        client_type: Some(v2::ClientType::SimpleConsumer.into()),
-        request_timeout: seconds(3),
-        pub_sub: Some(v2::settings::PubSub::Subscription(subscription)),
-        ..Default::default()
-    };
-    let command =
-        v2::TelemetryCommand { status: None, command: Some(v2::telemetry_command::Command::Settings(settings)) };
-    let outgoing = stream::once(std::future::ready(command)).chain(stream::pending());
-    let mut answers = client.telemetry(signed(outgoing)).await.expect("a stream").into_inner();
-    answers.message().await.expect("an answer").expect("settings");
-    answers
+pub(crate) async fn announce(grpc: &mut Client) -> tonic::Streaming<v2::TelemetryCommand> {
+    client::announce(grpc, "c", "g", v2::ClientType::SimpleConsumer).await
 }
 
 /// Up to 32 messages, hidden for ten minutes.
@@ -122,29 +94,17 @@ pub(crate) fn receive_request() -> v2::ReceiveMessageRequest {
     }
 }
 
-pub(crate) async fn receive(client: &mut Client, wanted: usize) -> Vec<String> {
+pub(crate) async fn receive(grpc: &mut Client, wanted: usize) -> Vec<String> {
     let mut handles = Vec::new();
     while handles.len() < wanted {
-        let mut answer = client.receive_message(signed(receive_request())).await.expect("a stream").into_inner();
-        while let Some(element) = answer.message().await.expect("an element") {
-            if let Some(Content::Message(message)) = element.content {
-                handles.push(message.system_properties.expect("properties").receipt_handle().to_owned());
-            }
-        }
+        handles.extend(client::receive(grpc.clone(), signed(receive_request())).await);
     }
     handles
 }
 
 /// The code of the whole answer, and that of each entry.
-pub(crate) async fn ack(client: &mut Client, handles: &[String]) -> (v2::Code, Vec<v2::Code>) {
-    let entry = |handle: &String| v2::AckMessageEntry {
-        message_id: "id".into(),
-        receipt_handle: handle.clone(),
-        ..Default::default()
-    };
-    let entries = handles.iter().map(entry).collect();
-    let request = v2::AckMessageRequest { group: resource("g"), topic: resource("t"), entries };
-    let answer = client.ack_message(signed(request)).await.expect("an answer").into_inner();
+pub(crate) async fn ack(grpc: &mut Client, handles: &[String]) -> (v2::Code, Vec<v2::Code>) {
+    let answer = client::ack(grpc, "c", "g", handles).await;
     let echoed: Vec<_> = answer.entries.iter().map(|entry| entry.receipt_handle.clone()).collect();
     assert_eq!(echoed, handles, "in order");
     let code = |status: Option<v2::Status>| status.expect("a status").code();

@@ -10,4 +10,6 @@ mod gates;
 mod grpc;
 mod mixed;
 mod rig;
+#[path = "../support/mod.rs"]
+mod support;
 mod switches;

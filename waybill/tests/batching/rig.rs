@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::Live;
 use waybill_protocol::message::properties;
@@ -18,44 +15,10 @@ use waybill_sidecar::backend::{
 };
 use waybill_sidecar::config::Config;
 
-/// What must happen, happens within this, however busy the machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) struct BrokerRig {
-    pub(crate) broker: Arc<Broker>,
-    pub(crate) address: String,
-    pub(crate) dir: tempfile::TempDir,
-    _stops: DropGuard,
-}
+pub(crate) use crate::support::PATIENCE;
+pub(crate) use crate::support::broker::BrokerRig;
 
 impl BrokerRig {
-    pub(crate) async fn start() -> Self {
-        Self::named("broker-a").await
-    }
-
-    pub(crate) async fn named(name: &str) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let config = BrokerConfig {
-            broker_name: name.into(),
-            store_path_root_dir: dir.path().join("data"),
-            bind_address: address.ip(),
-            listen_port: address.port(),
-            broker_host: address.ip().to_string(),
-            admin_listen: None,
-            flush_disk_type: FlushDiskType::Async,
-            auto_create_topic_enable: true,
-            auto_create_subscription_group: true,
-            ..BrokerConfig::default()
-        };
-        let broker = Broker::open(config).expect("a broker");
-        let stop = CancellationToken::new();
-        let (serving, stopped) = (Arc::clone(&broker), stop.clone());
-        tokio::spawn(async move { serving.serve(listener, stopped).await });
-        Self { broker, address: address.to_string(), dir, _stops: stop.drop_guard() }
-    }
-
     /// How many requests of a kind the broker has answered.
     pub(crate) fn requests(&self, code: i32) -> u64 {
         let registry = self.broker.metrics().registry();

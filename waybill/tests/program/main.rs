@@ -15,5 +15,6 @@ mod full_disk;
 mod garbage;
 mod leases;
 mod messages;
+mod metrics;
 mod standalone;
 mod support;

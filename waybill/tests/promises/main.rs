@@ -6,4 +6,6 @@
 mod client;
 mod rig;
 mod shutdown;
+#[path = "../support/mod.rs"]
+mod support;
 mod switch;

@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
-use waybill_broker::{Broker, BrokerConfig, FlushDiskType, Peer};
+use tokio_util::sync::CancellationToken;
+use waybill_broker::Peer;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::Live;
 use waybill_protocol::remoting::codes::{own, request, response};
@@ -19,40 +19,10 @@ use waybill_protocol::remoting::{BatchAckBody, Command, JsonBody, SubscriptionGr
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
 use waybill_sidecar::{App, Ended, Listeners, config::Config};
 
-/// What must happen, happens within this, however busy the machine.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-pub(crate) struct BrokerRig {
-    pub(crate) broker: Arc<Broker>,
-    address: String,
-    dir: tempfile::TempDir,
-    _stops: DropGuard,
-}
+use crate::support::PATIENCE;
+pub(crate) use crate::support::broker::BrokerRig;
 
 impl BrokerRig {
-    /// With topic `t` on first use.
-    pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let config = BrokerConfig {
-            store_path_root_dir: dir.path().join("data"),
-            bind_address: address.ip(),
-            listen_port: address.port(),
-            broker_host: address.ip().to_string(),
-            admin_listen: None,
-            flush_disk_type: FlushDiskType::Async,
-            auto_create_topic_enable: true,
-            auto_create_subscription_group: true,
-            ..BrokerConfig::default()
-        };
-        let broker = Broker::open(config).expect("a broker");
-        let stop = CancellationToken::new();
-        let (serving, stopped) = (Arc::clone(&broker), stop.clone());
-        tokio::spawn(async move { serving.serve(listener, stopped).await });
-        Self { broker, address: address.to_string(), dir, _stops: stop.drop_guard() }
-    }
-
     pub(crate) async fn group(&self, name: &str, change: impl FnOnce(&mut SubscriptionGroupConfig)) {
         let mut config = SubscriptionGroupConfig { group_name: name.into(), ..Default::default() };
         change(&mut config);

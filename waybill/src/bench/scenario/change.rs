@@ -29,23 +29,12 @@ impl Args {
         let options = &self.options;
         options.load.check()?;
         let consumers = Clients::consumers(options).await?;
-        let mut what = super::everything(&options.load, INVISIBLE, false);
+        let what = super::everything(&options.load, INVISIBLE, false);
         super::settle(&consumers, &what).await?;
         // A message for each call that may be under way: each is changed by one worker alone.
         let wanted = options.load.in_flight as usize;
         fill(options, u64::from(options.load.in_flight), format).await?;
-        let mut held = Vec::new();
-        let mut empty = 0;
-        while held.len() < wanted && empty < super::EMPTY_RECEIVES_MAX {
-            let Some(client) = consumers.for_worker(0) else { break };
-            what.max = i32::try_from((wanted - held.len()).min(32)).unwrap_or(32);
-            let before = held.len();
-            held.extend(super::deliveries(client.receive(&what).await?));
-            empty = if held.len() == before { empty + 1 } else { 0 };
-        }
-        if held.len() < wanted {
-            return Err(Failure::failed(format!("sent {wanted} messages, but could receive only {}", held.len())));
-        }
+        let held = super::hold(&consumers, &what, wanted).await?;
 
         let mut run =
             Measurement::new("change", Plan::new(options.load.warmup, options.load.duration, self.rate, None));
