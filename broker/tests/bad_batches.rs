@@ -7,19 +7,15 @@ mod process;
 mod support;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use process::Client;
-use support::{Got, Rig};
+use support::{Got, LIMIT, Rig};
 use tokio_util::sync::CancellationToken;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
     BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
     BatchChangeInvisibleTimeRequestHeader, BitSet, Command, JsonBody, QueueRequestHeader,
 };
-
-/// More than any of these needs.
-const LIMIT: Duration = Duration::from_secs(20);
 
 #[tokio::test]
 async fn bad_bodies_get_a_clear_code_and_the_connection_goes_on() {
