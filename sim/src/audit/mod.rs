@@ -43,6 +43,8 @@ struct BrokerFacts {
     heard: BTreeMap<String, i64>,
     /// Clients that were silent for so long that what they held may have been returned, and when that was over (true time).
     silences: Vec<(String, i64)>,
+    /// By client, the sidecars that vouched for it since the broker started, and when, by its clock.
+    vouchers: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
 impl BrokerFacts {
@@ -54,6 +56,20 @@ impl BrokerFacts {
         }
     }
 
+    /// A sidecar vouches for a client.
+    fn vouched(&mut self, sidecar: &str, client: &str, clock: i64) {
+        self.vouchers.entry(client.to_owned()).or_default().insert(sidecar.to_owned(), clock);
+    }
+
+    /// A sidecar says that a client is gone. If no other one vouches for it, what it holds may be returned with the next sweep.
+    fn said_gone(&mut self, sidecar: &str, client: &str, (clock, now): (i64, i64), gone_after: i64) {
+        let vouchers = self.vouchers.entry(client.to_owned()).or_default();
+        vouchers.remove(sidecar);
+        if !vouchers.values().any(|vouched| vouched + gone_after > clock) {
+            self.silences.push((client.to_owned(), now + SWEPT_WITHIN_MS));
+        }
+    }
+
     /// By the broker's clock, from when on what a client held may be returned, if its lease was alive at the true time `since`.
     fn returned(&self, holder: &str, since: i64, gone_after: i64) -> i64 {
         if self.silences.iter().any(|(client, until)| client == holder && *until >= since) {
@@ -62,6 +78,9 @@ impl BrokerFacts {
         self.heard.get(holder).map_or(i64::MAX, |heard| heard + gone_after)
     }
 }
+
+/// A broker sweeps once a second, and what it does takes a while.
+const SWEPT_WITHIN_MS: i64 = 3_000;
 
 /// Longer than any run.
 const NEVER_MS: i64 = 1 << 40;
@@ -169,6 +188,7 @@ impl Audit {
     /// A broker was started; `clock` is what its clock shows.
     pub fn broker_started(&mut self, broker: &str, clock: i64) {
         let facts = self.brokers.entry(broker.to_owned()).or_default();
+        facts.vouchers.clear();
         // Everybody gets the full time again.
         for heard in facts.heard.values_mut() {
             *heard = clock;

@@ -101,6 +101,14 @@ impl Audit {
                 names.join(",")
             };
             self.heard(broker, clock, body.alive.iter().map(String::as_str));
+            let (now, gone_after) = (self.now, self.gone_after_ms);
+            let facts = self.brokers.entry(broker.to_owned()).or_default();
+            for client in &body.alive {
+                facts.vouched(&body.sidecar_id, client, clock);
+            }
+            for client in body.gone.iter().chain(&body.left) {
+                facts.said_gone(&body.sidecar_id, client, (clock, now), gone_after);
+            }
             let (alive, gone, left) = (sorted(body.alive), sorted(body.gone), sorted(body.left));
             let _ = write!(said, " alive=[{alive}] gone=[{gone}] left=[{left}]");
         }
