@@ -42,7 +42,7 @@ const CAUGHT_WITHIN: [(&str, u64); 16] = [
     ("pop-lock-dropped", 40),
     ("change-of-nothing-answered-ok", 100),
     ("order-forgotten-in-restart", 60),
-    ("flip-stops-renewal", 150),
+    ("flip-stops-renewal", 1_000),
 ];
 
 #[test]
