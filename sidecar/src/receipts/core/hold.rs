@@ -185,6 +185,7 @@ impl Core {
             if let Some(client) = self.names.clients.get_mut(client) {
                 client.entries = client.entries.saturating_sub(1);
             }
+            self.leave_limits(client);
         }
         self.names.release_owner(owner);
     }

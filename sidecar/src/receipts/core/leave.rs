@@ -120,7 +120,7 @@ impl Core {
         self.schedule(now, slot);
     }
 
-    fn held_by(&self, owners: &[u32]) -> Vec<Id> {
+    pub(super) fn held_by(&self, owners: &[u32]) -> Vec<Id> {
         let mut held = Vec::new();
         for &owner in owners {
             let mut slot = self.names.owners.get(owner).map_or(NONE, |owner| owner.head);

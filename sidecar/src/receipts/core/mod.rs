@@ -3,7 +3,7 @@
 //!
 //! Time is in milliseconds since any moment, never negative, never going back; leases are measured from when this
 //! process saw them, so the clocks of brokers do not matter. Every operation costs O(log held), or O(what it is about),
-//! never O(held).
+//! never O(held): but for the first handle that comes after `max_handles` was lowered below what is held.
 //!
 //! ```text
 //!         its time comes                an ack or change begins
@@ -20,6 +20,7 @@ mod ack;
 mod counters;
 mod entry;
 mod hold;
+mod latest;
 mod leave;
 mod names;
 mod overload;
@@ -39,8 +40,9 @@ pub use self::{
 };
 use self::{
     entry::{Duty, Entry, NONE, Place, Slab},
+    latest::Latest,
     names::Names,
-    overload::{Latest, Overload},
+    overload::Overload,
     timetable::Timetable,
 };
 use super::{
@@ -85,7 +87,7 @@ pub struct Core {
     by_message: HashTable<u32>,
     names: Names,
     timetable: Timetable,
-    /// What may be shed.
+    /// What may be shed, where a limit is near.
     latest: Latest,
     overload: Overload,
     /// When to forget which clients were gone, in order of time.

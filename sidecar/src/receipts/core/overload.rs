@@ -1,14 +1,13 @@
 //! When there is no room: what is shed, and who is to be told.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{
     Core, Dropped,
-    entry::Duty,
-    timetable::{at_of, pack, slot_of},
+    timetable::{at_of, slot_of},
 };
-use crate::receipts::{MAX_HANDLES, types::Holder};
+use crate::receipts::types::Holder;
 
 /// Handles shed for one that comes: more than one, so that a limit that was lowered is reached in the end.
 const SHED_AT_ONCE: usize = 2;
@@ -84,43 +83,6 @@ impl Overload {
     }
 }
 
-/// What may be shed, by the ends of the leases: of each client, and of all.
-#[derive(Default)]
-pub(super) struct Latest {
-    of_client: Vec<BTreeSet<u64>>,
-    /// Clients that have something, each under its latest end.
-    clients: BTreeSet<(u64, u32)>,
-}
-
-impl Latest {
-    fn change(&mut self, client: u32, change: impl FnOnce(&mut BTreeSet<u64>)) {
-        let index = client as usize;
-        if self.of_client.len() <= index {
-            self.of_client.resize_with(index + 1, BTreeSet::new);
-        }
-        let Some(set) = self.of_client.get_mut(index) else { return };
-        let before = set.last().copied();
-        change(set);
-        let after = set.last().copied();
-        if before != after {
-            if let Some(before) = before {
-                self.clients.remove(&(before, client));
-            }
-            if let Some(after) = after {
-                self.clients.insert((after, client));
-            }
-        }
-    }
-
-    fn of(&self, client: u32) -> Option<u64> {
-        self.of_client.get(client as usize)?.last().copied()
-    }
-
-    fn of_all(&self) -> Option<u64> {
-        self.clients.last().map(|&(latest, _)| latest)
-    }
-}
-
 impl Core {
     /// What was not kept since this was last asked: one for each limit that was reached.
     pub fn take_not_kept(&mut self) -> Vec<NotKept> {
@@ -137,6 +99,7 @@ impl Core {
     /// Whether one more handle of this client, with a lease until `deadline`, may be held. What has the latest deadline
     /// is shed to make room: it loses nothing but being kept, and whoever has the longest time left needs that least.
     pub(super) fn make_room(&mut self, holder: Holder<'_>, deadline: i64) -> bool {
+        self.approach_limit_of_all();
         [Limit::OfClient, Limit::OfAll].into_iter().all(|limit| {
             let room = self.make_room_within(limit, holder.client, deadline);
             if !room {
@@ -160,16 +123,17 @@ impl Core {
             // Shedding may take away the last that was known of the client.
             let client = self.names.find_client(client);
             let of_client = client.and_then(|client| self.names.clients.get(client)).map_or(0, |client| client.entries);
-            let (held, most, latest) = match limit {
-                Limit::OfClient => {
-                    let latest = client.and_then(|client| self.latest.of(client));
-                    (of_client, self.policy.max_handles_per_client, latest)
-                }
-                Limit::OfAll => (self.entries.len(), self.policy.max_handles.min(MAX_HANDLES), self.latest.of_all()),
+            let (held, most) = match limit {
+                Limit::OfClient => (of_client, self.policy.max_handles_per_client),
+                Limit::OfAll => (self.entries.len(), self.most_of_all()),
             };
             if held < most {
                 return true;
             }
+            let latest = match limit {
+                Limit::OfClient => client.and_then(|client| self.latest_of(client)),
+                Limit::OfAll => self.latest_of_all(),
+            };
             match latest.filter(|&latest| at_of(latest) > deadline) {
                 Some(latest) if shed < SHED_AT_ONCE => self.shed(limit, slot_of(latest)),
                 // One has gone for the one that comes.
@@ -187,33 +151,5 @@ impl Core {
             self.overload.count(limit, &client.id, &owner.group);
         }
         self.drop_entry(slot, Dropped::Shed);
-    }
-
-    /// An entry that nothing is under way about may be shed, unless it is to be returned: that makes room by itself.
-    pub(super) fn allow_shedding(&mut self, slot: u32) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        if entry.duty == Duty::Return || entry.may_be_shed {
-            return;
-        }
-        entry.may_be_shed = true;
-        let (key, owner) = (pack(entry.deadline, slot), entry.owner);
-        if let Some(owner) = self.names.owners.get(owner) {
-            self.latest.change(owner.client, |set| {
-                set.insert(key);
-            });
-        }
-    }
-
-    pub(super) fn keep_from_shedding(&mut self, slot: u32) {
-        let Some(entry) = self.entries.get_mut(slot) else { return };
-        if !std::mem::take(&mut entry.may_be_shed) {
-            return;
-        }
-        let (key, owner) = (pack(entry.deadline, slot), entry.owner);
-        if let Some(owner) = self.names.owners.get(owner) {
-            self.latest.change(owner.client, |set| {
-                set.remove(&key);
-            });
-        }
     }
 }
