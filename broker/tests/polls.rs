@@ -57,6 +57,36 @@ async fn a_long_poll_is_answered_when_a_lease_that_was_shortened_ends() {
     assert_eq!(rig.ack("g", "t", &held.handle).await, response::NO_MESSAGE);
 }
 
+#[tokio::test]
+async fn a_poll_of_one_queue_is_woken_although_another_queue_had_an_end_before() {
+    let rig = Rig::new();
+    rig.topic("t", 2).await;
+    rig.group("g").await;
+    let of_queue = |queue_id, poll_time, lease_ms| {
+        let header = PopMessageRequestHeader { queue_id, poll_time, ..rig.pop_command("g", "t", 1, lease_ms) };
+        Command::request(request::POP_MESSAGE).with_header(&header)
+    };
+    send_to(&rig, "other", 0).await;
+    send_to(&rig, "m", 1).await;
+    let other = rig.got(&rig.ok(of_queue(0, 0, 200)).await).remove(0);
+    let held = rig.got(&rig.ok(of_queue(1, 0, 3_600_000)).await).remove(0);
+    let stays = rig.call(of_queue(0, POLL_MS, 10_000));
+    let changes = async {
+        rig.until_waiting("g", "t", 2).await;
+        rig.change("g", "t", &other.handle, 3_600_000).await.unwrap();
+        rig.change("g", "t", &held.handle, 300).await.unwrap();
+        tokio::task::yield_now().await;
+        rig.clock.advance(300);
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        answer = rig.woken(of_queue(1, POLL_MS, 10_000)) => assert_second_attempt(&rig, &answer),
+        _answer = stays => panic!("its message is held for an hour"),
+        () = changes => {}
+    }
+}
+
 /// The poll began when the topic had one queue.
 #[tokio::test]
 async fn a_poll_that_waits_gets_a_message_of_a_queue_that_was_added_meanwhile() {

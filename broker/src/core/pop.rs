@@ -269,7 +269,9 @@ impl Core {
         let popped = ledger.pop(&args, &mut source, &mut changes);
         let next_deadline_ms = ledger.next_deadline(now, asked.queues.clone());
         if popped.messages.is_empty() && !popped.more {
-            asked.consumer.armed_ms.store(next_deadline_ms.unwrap_or(i64::MAX), Ordering::Relaxed);
+            // The timer of a poll for one queue says nothing about the others: then every change is worth a look.
+            let armed_ms = if pop.queue_id < 0 { next_deadline_ms } else { None };
+            asked.consumer.armed_ms.store(armed_ms.unwrap_or(i64::MAX), Ordering::Relaxed);
         }
         let payloads: Vec<_> =
             popped.messages.iter().filter_map(|taken| source.take(taken.queue, taken.offset)).collect();
