@@ -17,14 +17,19 @@ const DUE: usize = 100;
 const TICKS: usize = 2_000;
 const CLIENTS: usize = 200;
 const AHEAD_MS: i64 = 2_000;
+/// A limit of all handles that is far away; [`MANY`] is one that is reached.
+const FAR: usize = 1_200_000;
 
 fn main() {
-    memory();
+    // Both at once: what is freed stays with the process and would be taken for nothing.
+    drop((memory(FAR), memory(MANY)));
     for order in [Order::AsReceived, Order::Scattered] {
-        let few = ticks(FEW, order);
-        let many = ticks(MANY, order);
+        let few = ticks(FEW, FAR, order);
+        let many = ticks(MANY, FAR, order);
         println!("  with {MANY} held it costs {:.2} times as much", many.as_secs_f64() / few.as_secs_f64());
+        ticks(MANY, MANY, order);
     }
+    shedding();
     rate();
     acks();
 }
@@ -53,12 +58,13 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(count: usize, cycle_ms: i64, tick_ms: i64, order: Order) -> Self {
+    fn new(count: usize, limit: usize, cycle_ms: i64, tick_ms: i64, order: Order) -> Self {
         let lease_ms = cycle_ms + AHEAD_MS;
         let policy = Policy {
             renew_steps_ms: vec![lease_ms],
             renew_ahead_ms: AHEAD_MS,
             renew_max_time_ms: i64::MAX,
+            max_handles: limit as u32,
             ..Policy::default()
         };
         let mut bench = Self { core: Core::new(policy), now: 0, lease_ms, tick_ms };
@@ -114,17 +120,18 @@ fn received(n: usize, invisible_ms: i64) -> Received {
     Received { handle, message_id: format!("01A2B3C4D5E6F7A8B9C0{n:012X}"), reconsume_times: 0, mode: Mode::Renew }
 }
 
-fn memory() {
-    drop(Bench::new(FEW, 10_000, 1_000, Order::Scattered));
+fn memory(limit: usize) -> Bench {
     let before = resident();
-    let bench = Bench::new(MANY, 1_000_000, 1_000, Order::Scattered);
+    let bench = Bench::new(MANY, limit, 1_000_000, 1_000, Order::Scattered);
     let bytes = resident() - before;
-    println!("memory: {} MiB for {} handles, {} bytes each", bytes >> 20, bench.core.stats().held, bytes / MANY);
+    let held = bench.core.stats().held;
+    println!("memory: {} MiB for {held} handles of {limit} at most, {} bytes each", bytes >> 20, bytes / MANY);
+    bench
 }
 
 /// The median time of a tick in which [`DUE`] of `held` handles are due.
-fn ticks(held: usize, order: Order) -> Duration {
-    let mut bench = Bench::new(held, (held / DUE) as i64 * 1_000, 1_000, order);
+fn ticks(held: usize, limit: usize, order: Order) -> Duration {
+    let mut bench = Bench::new(held, limit, (held / DUE) as i64 * 1_000, 1_000, order);
     let mut took = Vec::new();
     for _ in 0..TICKS {
         let began = Instant::now();
@@ -133,14 +140,36 @@ fn ticks(held: usize, order: Order) -> Duration {
         assert_eq!(renewed, DUE);
     }
     took.sort_unstable();
-    let median = took[TICKS / 2];
-    println!("tick, {held} held, {DUE} due, {order:?}: median {median:?}, p99 {:?}", took[TICKS * 99 / 100]);
+    let (median, p99) = (took[TICKS / 2], took[TICKS * 99 / 100]);
+    println!("tick, {held} held of {limit} at most, {DUE} due, {order:?}: median {median:?}, p99 {p99:?}");
     median
+}
+
+/// What messages cost that come when a limit is reached, most of them in the place of another.
+fn shedding() {
+    const EACH: usize = 10_000;
+    for (what, most, most_of_client) in [("all", MANY, MANY), ("one client", FAR, MANY / CLIENTS)] {
+        let mut bench = Bench::new(MANY, most, 1_000_000, 1_000, Order::Scattered);
+        let policy = Policy { max_handles_per_client: most_of_client as u32, ..bench.core.policy().clone() };
+        bench.core.set_policy(policy);
+        let client = "app-7c9d8b6f5-x000@1@0@a1b2c3d4e5";
+        let holder = Holder { client, group: "orders-consumer-group", topic: "orders-topic" };
+        let mut took = Vec::new();
+        for n in MANY..MANY + EACH {
+            let item = received(n, (2 * MANY - n) as i64 / 10);
+            let began = Instant::now();
+            let _held = bench.core.register(bench.now, holder, ChannelKind::Grpc, std::slice::from_ref(&item));
+            took.push(began.elapsed());
+        }
+        let mean = took.iter().sum::<Duration>() / EACH as u32;
+        let slowest = took.iter().max().copied().unwrap_or_default();
+        println!("a message at the limit of {what}: {mean:?}, the slowest {slowest:?}");
+    }
 }
 
 /// A million held and 10,000 due per second, in ticks of 100 ms.
 fn rate() {
-    let mut bench = Bench::new(MANY, 100_000, 100, Order::Scattered);
+    let mut bench = Bench::new(MANY, FAR, 100_000, 100, Order::Scattered);
     let began = Instant::now();
     let renewed: usize = (0..100).map(|_| bench.tick()).sum();
     let share = began.elapsed().as_secs_f64() / 10.0 * 100.0;
@@ -150,7 +179,7 @@ fn rate() {
 /// Receive and ack, with a million held.
 fn acks() {
     const ROUNDS: usize = 200_000;
-    let mut bench = Bench::new(MANY, 1_000_000, 1_000, Order::AsReceived);
+    let mut bench = Bench::new(MANY, FAR, 1_000_000, 1_000, Order::AsReceived);
     let holder = Holder { client: "somebody", group: "orders-consumer-group", topic: "orders-topic" };
     let items: Vec<Received> = (MANY..MANY + ROUNDS).map(|n| received(n, 60_000)).collect();
     let began = Instant::now();

@@ -205,6 +205,75 @@ fn of_a_flood_what_ends_first_is_kept() {
     assert_eq!(held, all[..300]);
 }
 
+/// Limits that are neared, left half-way, reached, lowered and raised, while leases move: against the rule said plainly.
+#[test]
+fn what_ends_last_goes_however_limits_are_neared_and_left() {
+    const CLIENTS: [&str; 5] = ["c0", "c1", "c2", "c3", "c4"];
+    let mut world = world(400, 120);
+    let mut dice = 88_172_645_463_325_252_u64;
+    let mut roll = |sides: usize| {
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        (dice % sides as u64) as usize
+    };
+    // (client, handle, end of the lease), the ends all different.
+    let mut held: Vec<(usize, ReceiptHandle, i64)> = Vec::new();
+    let (mut limits, mut grows, mut sheds) = ((400, 120), 90, [0; 2]);
+    for step in 0..60_000_i64 {
+        if step % 151 == 0 {
+            grows = [25, 50, 95][roll(3)];
+        }
+        if step % 5_000 == 4_999 {
+            limits = [(400, 120), (200, 120), (400, 30), (90, 90)][roll(4)];
+            let (max_handles, max_handles_per_client) = limits;
+            world.core.set_policy(Policy { max_handles, max_handles_per_client, ..Policy::default() });
+        }
+        let ends = 1_000_000 + roll(1_000_000) as i64 * 100_000 + step;
+        if roll(100) < grows || held.is_empty() {
+            let client = roll(CLIENTS.len()) * roll(2);
+            let handle = lease(step, ends);
+            let mut room = true;
+            for (scope, limit) in [limits.1, limits.0].into_iter().enumerate() {
+                let is_in = |it: &(usize, ReceiptHandle, i64)| scope == 1 || it.0 == client;
+                let mut shed = 0;
+                while room && held.iter().filter(|it| is_in(it)).count() >= limit as usize {
+                    let latest = (0..held.len()).filter(|&n| is_in(&held[n])).max_by_key(|&n| held[n].2);
+                    match latest.filter(|&n| held[n].2 > ends && shed < 2) {
+                        Some(latest) => drop(held.swap_remove(latest)),
+                        None => {
+                            room = shed > 0;
+                            break;
+                        }
+                    }
+                    shed += 1;
+                }
+                sheds[scope] += shed;
+            }
+            let holder = Holder { client: CLIENTS[client], ..HOLDER };
+            assert_eq!(world.hold_for(holder, &handle, Mode::Keep).held, usize::from(room), "step {step}");
+            if room {
+                held.push((client, handle, ends));
+            }
+        } else if roll(3) == 0 {
+            let moved = roll(held.len());
+            let change = world.begin(&held[moved].1, Intent::Change).unwrap();
+            let newer = extended(&change.handle, ends);
+            world.end_change(&change, ends, ChangeOutcome::Extended(newer));
+            held[moved].2 = ends;
+        } else {
+            let (_, handle, _) = held.swap_remove(roll(held.len()));
+            let ack = world.begin_ack(&handle);
+            world.end_ack(&ack, AckOutcome::Done);
+        }
+        assert_eq!(world.held(), held.len() as u64, "step {step}");
+        if step % 50 == 0 {
+            assert!(held.iter().all(|(_, handle, _)| world.newest(handle).is_some()), "step {step}");
+        }
+    }
+    assert!(sheds.iter().all(|sheds| *sheds > 500), "{sheds:?}");
+}
+
 /// Many consumers at their limits: what is told stays small, and counts all.
 #[test]
 fn what_is_told_is_bounded() {

@@ -310,7 +310,11 @@ impl Core {
         let most = LOOK_AT.max(self.policy.max_batch);
         let due = std::iter::from_fn(|| self.timetable.pop_due(lane, now)).take(most);
         let entries = &self.entries;
-        let due = due.filter_map(|slot| entries.get(slot).map(|entry| (slot, entry.deadline, entry.duty)));
+        let due = due.filter_map(|slot| {
+            let entry = entries.get(slot)?;
+            entry.fetch();
+            Some((slot, entry.deadline, entry.duty))
+        });
         let due: Vec<_> = due.collect();
         let more = due.len() >= most;
         for (slot, deadline, duty) in due {
