@@ -31,25 +31,51 @@ impl Validate for Config {
         for (key, value) in Self::keys().into_iter().zip(self.values()) {
             if !key.allowed.accepts(&value) {
                 let unit = if key.unit.is_empty() { String::new() } else { format!(" {}", key.unit) };
-                return Err(Invalid::new(key.name, format!("{value} is not allowed; use {}{unit}", key.allowed)));
+                let wrong =
+                    if value == key.default { "is not set".to_owned() } else { format!("{value} is not allowed") };
+                return Err(Invalid::new(key.name, format!("{wrong}; use {}{unit}", key.allowed)));
             }
         }
+        self.check_tls()?;
         self.check_pairs()
     }
 }
 
+/// The name of a key and its value.
+type Named = (&'static str, i64);
+
 impl Config {
-    /// Keys that must fit each other.
+    fn check_tls(&self) -> Result<(), Invalid> {
+        let (given, missing) = match (self.tls_cert_path.is_empty(), self.tls_key_path.is_empty()) {
+            (false, true) => ("tlsCertPath", "tlsKeyPath"),
+            (true, false) => ("tlsKeyPath", "tlsCertPath"),
+            _ => return Ok(()),
+        };
+        Err(Invalid::new(given, format!("needs {missing}, which is not set; set both or neither")))
+    }
+
+    /// Keys that must fit each other. The one that is not at its default is named: that one was set, and so has a line.
     fn check_pairs(&self) -> Result<(), Invalid> {
-        if self.tls_cert_path.is_empty() != self.tls_key_path.is_empty() {
-            let (missing, given) = if self.tls_cert_path.is_empty() {
-                ("tlsCertPath", "tlsKeyPath")
+        let defaults = Self::default().at_most();
+        for ((lower, upper), (lower_default, upper_default)) in self.at_most().into_iter().zip(defaults) {
+            if lower.1 <= upper.1 {
+                continue;
+            }
+            let invalid = if lower == lower_default {
+                Invalid::new(upper.0, format!("{} is less than {}, which is {} by default", upper.1, lower.0, lower.1))
             } else {
-                ("tlsKeyPath", "tlsCertPath")
+                let by_default = if upper == upper_default { " by default" } else { "" };
+                let reason = format!("{} is more than {}, which is {}{by_default}", lower.1, upper.0, upper.1);
+                Invalid::new(lower.0, reason)
             };
-            return Err(Invalid::new(missing, format!("is needed because {given} is set; set both or neither")));
+            return Err(invalid);
         }
-        let at_most = [
+        Ok(())
+    }
+
+    /// The first of each pair must be at most the second.
+    fn at_most(&self) -> [(Named, Named); 7] {
+        [
             (
                 ("minInvisibleTimeMillsForRecv", self.min_invisible_time_ms_for_recv),
                 ("maxInvisibleTimeMills", self.max_invisible_time_ms),
@@ -84,13 +110,7 @@ impl Config {
                 ("subscriptionGroupConfigCacheRefreshSeconds", self.subscription_group_config_cache_refresh_seconds),
                 ("subscriptionGroupConfigCacheExpiredSeconds", self.subscription_group_config_cache_expired_seconds),
             ),
-        ];
-        for ((lower, low), (upper, high)) in at_most {
-            if low > high {
-                return Err(Invalid::new(lower, format!("{low} is more than {upper}, which is {high}")));
-            }
-        }
-        Ok(())
+        ]
     }
 }
 

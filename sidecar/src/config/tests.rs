@@ -1,5 +1,6 @@
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc, time::Duration};
 
+use tokio_util::sync::CancellationToken;
 use waybill_ops::config::Live;
 
 use super::*;
@@ -84,17 +85,76 @@ fn a_wrong_value_is_refused_with_key_line_and_range() {
         ("namesrvAddr: a:1\nenableBatchAck: 7\n", ["enableBatchAck", "line 2"]),
         ("namesrvAddr: localhost\n", ["namesrvAddr", "host:port"]),
         ("namesrvAddr: a:1\ngrpcServerHost: somewhere\n", ["grpcServerHost", "IP address"]),
-        ("namesrvAddr: a:1\ntlsCertPath: /tls/tls.crt\n", ["tlsKeyPath", "tlsCertPath is set"]),
-        (
-            "namesrvAddr: a:1\nminInvisibleTimeMillsForRecv: 9000\nmaxInvisibleTimeMills: 8000\ndefaultInvisibleTimeMills: 8000\n",
-            ["minInvisibleTimeMillsForRecv", "maxInvisibleTimeMills, which is 8000"],
-        ),
     ] {
         let error = load(text).expect_err(text);
         for part in parts {
             assert!(error.contains(part), "{part} is not in: {error}");
         }
     }
+}
+
+/// Of keys that do not fit each other, with what follows the file's name in the message.
+const MISFITS: &[(&str, &str)] = &[
+    (
+        "namesrvAddr: a:1\nmaxInvisibleTimeMills: 5000\n",
+        " line 2, maxInvisibleTimeMills: 5000 is less than minInvisibleTimeMillsForRecv, which is 10000 by default",
+    ),
+    (
+        "namesrvAddr: a:1\n\ndefaultInvisibleTimeMills: 43200001\n",
+        " line 3, defaultInvisibleTimeMills: 43200001 is more than maxInvisibleTimeMills, which is 43200000 by default",
+    ),
+    (
+        "maxInvisibleTimeMills: 8000\nnamesrvAddr: a:1\nminInvisibleTimeMillsForRecv: 9000\n",
+        " line 3, minInvisibleTimeMillsForRecv: 9000 is more than maxInvisibleTimeMills, which is 8000",
+    ),
+    (
+        // Written out, a default is no less a default.
+        "minInvisibleTimeMillsForRecv: 10000\nmaxInvisibleTimeMills: 8000\nnamesrvAddr: a:1\n",
+        " line 2, maxInvisibleTimeMills: 8000 is less than minInvisibleTimeMillsForRecv, which is 10000 by default",
+    ),
+    (
+        "namesrvAddr: a:1\ntopicRouteServiceCacheExpiredSeconds: 10\n",
+        " line 2, topicRouteServiceCacheExpiredSeconds: 10 is less than topicRouteServiceCacheRefreshSeconds, which is 20 by default",
+    ),
+    (
+        "namesrvAddr: a:1\ntlsCertPath: /tls/tls.crt\n",
+        " line 2, tlsCertPath: needs tlsKeyPath, which is not set; set both or neither",
+    ),
+    (
+        "tlsKeyPath: /tls/tls.key\nnamesrvAddr: a:1\n",
+        " line 1, tlsKeyPath: needs tlsCertPath, which is not set; set both or neither",
+    ),
+    ("enableBatchAck: true\n", ", namesrvAddr: is not set; use at least one host:port"),
+    ("enableBatchAck: true\nnamesrvAddr: ''\n", " line 2, namesrvAddr: is not set; use at least one host:port"),
+];
+
+#[test]
+fn keys_that_do_not_fit_each_other_are_named_where_they_were_set() {
+    for (text, said) in MISFITS {
+        let error = load(text).expect_err(text);
+        assert!(error.ends_with(&format!("sidecar.yaml{said}")), "not {said} but {error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn so_they_are_when_the_file_changes_and_the_last_good_one_stays() {
+    let dir = tempfile::tempdir().expect("directory");
+    let (path, next) = (dir.path().join("sidecar.yaml"), dir.path().join("next"));
+    // A rename changes the inode, whatever the resolution of times.
+    let write = |text: &str| std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, &path)).expect("write");
+    write("namesrvAddr: a:1\ngrpcServerPort: 7\n");
+    let live = Arc::new(Live::<Config>::load(&path).expect("valid"));
+    let stop = CancellationToken::new();
+    let watching = tokio::spawn(Arc::clone(&live).watch(stop.clone()));
+    for (text, said) in MISFITS {
+        write(text);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let error = live.status().error.expect(text);
+        assert!(error.ends_with(&format!("sidecar.yaml{said}")), "not {said} but {error}");
+        assert_eq!((live.status().generation, live.get().grpc_server_port), (1, 7), "the last good one stays");
+    }
+    stop.cancel();
+    watching.await.expect("no panic");
 }
 
 #[test]
