@@ -75,13 +75,13 @@ fn gated() -> (Arc<Scripted>, Arc<Semaphore>) {
 }
 
 /// Lets all tasks that can run do so.
-async fn settled() {
+pub(crate) async fn settled() {
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
 }
 
-fn offsets(command: &Command) -> Vec<i64> {
+pub(crate) fn offsets(command: &Command) -> Vec<i64> {
     match command.code {
         request::BATCH_ACK_MESSAGE => {
             let body = BatchAckBody::from_json(&command.body).expect("acks");

@@ -324,19 +324,6 @@ async fn batch_acks_are_used_where_they_say_what_became_of_each() {
 }
 
 #[tokio::test]
-async fn switches_take_effect_at_the_next_call_and_are_off_by_default() {
-    let transport = two_brokers(|_, command| match command.code {
-        request::CHANGE_MESSAGE_INVISIBLETIME => Ok(changed()),
-        _ => Ok(ok()),
-    });
-    let setup = service(transport.clone(), |_| {});
-    setup.service.change_invisible((0..3).map(change).collect()).await;
-    setup.service.ack((0..3).map(|offset| lease("a", offset)).collect()).await;
-    assert_eq!(transport.count(request::BATCH_CHANGE_MESSAGE_INVISIBLETIME), 0);
-    assert_eq!(transport.count(request::BATCH_ACK_MESSAGE), 0);
-}
-
-#[tokio::test]
 async fn a_dead_letter_is_copied_and_then_acked() {
     let forward = |offset: i64, handle: &str| {
         let mut lease = lease("a", offset);

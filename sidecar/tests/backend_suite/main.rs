@@ -14,6 +14,7 @@ mod routes;
 mod scripted;
 mod serve;
 mod service;
+mod switches;
 mod upgrade;
 
 /// What must happen, happens within this, however busy the machine.
