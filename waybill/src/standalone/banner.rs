@@ -72,6 +72,7 @@ Waybill is running; Ctrl-C stops it.
   Node    new Producer({{ endpoints: '{endpoint}', namespace: '', sslEnabled: false }})
   Go      rmq.NewProducer(&rmq.Config{{Endpoint: \"{endpoint}\", Credentials: &credentials.SessionCredentials{{}}}})
   Rust    client_option.set_access_url(\"{endpoint}\"); client_option.set_enable_tls(false)
+          in Cargo.toml also: time = {{ version = \"0.3\", features = [\"local-offset\"] }}
   C++     Configuration::newBuilder().withEndpoints(\"{endpoint}\").withSsl(false).build()
   C#      new ClientConfig.Builder().SetEndpoints(\"{endpoint}\").EnableSsl(false).Build()
 
