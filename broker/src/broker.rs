@@ -294,8 +294,11 @@ impl Broker {
             }
             let now = self.now();
             self.clients.lock().expire(now, expiry);
-            if let Health::Failed(reason) = self.core().store().health() {
-                self.reopen(&reason);
+            match self.core().store().health() {
+                Health::Failed(reason) => self.reopen(&reason),
+                // What is written to files without a name is lost.
+                Health::Ok | Health::DiskFull if !self.store_options.is_there() => self.reopen("its directory is gone"),
+                Health::Ok | Health::DiskFull => {}
             }
             if let Err(error) = self.release_gone_clients().await {
                 warn!(%error, "what gone clients hold could not be given back; tried again in a second");
@@ -313,6 +316,11 @@ impl Broker {
         }
         let port = self.port.load(Ordering::Relaxed);
         let options = self.store_options.clone();
+        if !options.is_there() {
+            // A new one in its place would make everybody believe that there was never a message.
+            error!(dir = %options.dir.display(), "the store is not there any more; the next try is in a second");
+            return;
+        }
         match Core::open(Arc::clone(&self.config), Arc::clone(&self.clock), Arc::clone(&self.metrics), port, options) {
             Ok(core) => {
                 self.core.store(Arc::new(core));

@@ -6,6 +6,8 @@ pub const POP_MAX_MESSAGES: usize = 32;
 pub const POP_MAX_BYTES: usize = 12 * 1024 * 1024;
 /// A pop that waited longer than this beyond its own poll time, in milliseconds, is answered POLLING_TIMEOUT without work.
 pub const POP_LATE_MS: i64 = 500;
+/// How long a pop may pass over messages that its filter does not want, in milliseconds, when its poll time is shorter.
+pub const SCAN_MS_MAX: i64 = 1_000;
 /// How much earlier than asked a long poll is answered, in milliseconds, so that the answer arrives in time.
 pub const POLL_EARLY_MS: i64 = 50;
 /// The longest a request waits for messages (`pollTime`), in milliseconds; one that would wait longer waits this long. Upstream has

@@ -4,6 +4,8 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
 
 use support::{Got, Rig};
 use waybill_ops::clock::Clock;
@@ -501,4 +503,35 @@ fn metrics(rig: &Rig) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry.lock()).unwrap();
     text
+}
+
+/// A volume that went away: a new store in its place would make everybody believe that there was never a message.
+#[tokio::test]
+async fn a_store_that_is_gone_is_not_replaced_by_an_empty_one() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.send("t", "m").await;
+    let house = tokio::spawn(Arc::clone(&rig.broker).keep_house());
+    let elsewhere = rig.dir.path().with_extension("elsewhere");
+    std::fs::rename(rig.dir.path(), &elsewhere).unwrap();
+    let failed = async {
+        while rig.broker.ready().is_ok() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), failed).await.expect("it is noticed");
+    // Longer than between two tries.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    assert!(rig.broker.ready().is_err());
+    assert_ne!(rig.call(Rig::send_command("t", "n", None, "n")).await.code, response::SUCCESS);
+    std::fs::rename(&elsewhere, rig.dir.path()).unwrap();
+    let back = async {
+        while rig.broker.ready().is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), back).await.expect("it is there again");
+    rig.group("g").await;
+    assert_eq!(rig.pop("g", "t", 32, 10_000).await.len(), 1, "and nothing is lost");
+    house.abort();
 }

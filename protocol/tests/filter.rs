@@ -1,16 +1,14 @@
 //! SQL92 filters as RocketMQ documents them.
 
 use proptest::prelude::*;
-use waybill_protocol::filter::{Condition, DEPTH_MAX, EXPRESSION_BYTES_MAX, FilterError};
+use waybill_protocol::filter::{Condition, DEPTH_MAX, EXPRESSION_BYTES_MAX, FilterError, OPERANDS_MAX};
 
 /// Whether a message with these properties, written `name=value`, is wanted.
 fn wants(expression: &str, properties: &[&str]) -> bool {
     let condition = Condition::parse(expression);
     assert!(condition.is_ok(), "{expression}: {condition:?}");
     let Ok(condition) = condition else { return false };
-    condition.matches(|name| {
-        properties.iter().find_map(|p| p.split_once('=').filter(|(key, _)| *key == name)).map(|(_, value)| value)
-    })
+    condition.matches(properties.iter().filter_map(|property| property.split_once('=')))
 }
 
 #[test]
@@ -146,6 +144,26 @@ fn size_and_depth_are_bounded() {
     assert!(Condition::parse(&format!("{}a = 1", "(".repeat(EXPRESSION_BYTES_MAX - 5))).is_err());
 }
 
+/// A scan judges hundreds of messages in one go, each with up to 32 KiB of properties.
+#[test]
+fn what_a_message_costs_is_bounded() {
+    let terms = |count: usize| vec!["a > 1"; count].join(" OR ");
+    assert!(Condition::parse(&terms(OPERANDS_MAX / 2)).is_ok());
+    assert_eq!(Condition::parse(&terms(OPERANDS_MAX / 2 + 1)), Err(FilterError::TooMany(OPERANDS_MAX + 2)));
+    let texts = vec!["'x'"; OPERANDS_MAX].join(",");
+    assert_eq!(Condition::parse(&format!("a IN ({texts})")), Err(FilterError::TooMany(OPERANDS_MAX + 1)));
+    // Properties are read once, whatever asks for them.
+    let condition = Condition::parse(&terms(OPERANDS_MAX / 2)).expect("a condition");
+    let reads = std::cell::Cell::new(0);
+    let properties = (0..100).map(|_| ("b", "5")).inspect(|_| reads.set(reads.get() + 1));
+    assert!(!condition.matches(properties));
+    assert_eq!(reads.get(), 100);
+    // A long text is no number, and nobody looks for one in it.
+    assert!(!wants("a > 1", &[&format!("a={}", "9".repeat(65))]));
+    assert!(wants("a > 1", &[&format!("a={}", "9".repeat(64))]));
+    assert!(wants("a = 2", &["a=1", "a=2"]), "the last counts");
+}
+
 /// A condition as text, and what it is for a message that has a = `a` and lacks b.
 fn conditions() -> impl Strategy<Value = (String, i64, Option<bool>)> {
     let leaf = (any::<bool>(), -3..3_i64, -3..3_i64).prop_map(|(known, a, than)| {
@@ -177,7 +195,7 @@ proptest! {
     #[test]
     fn anything_is_read_or_refused(text in "(a|b|1|'|''|\\(|\\)| |AND|or|NOT|<|=|>|IS|NULL|IN|,|between|\\PC){0,40}") {
         if let Ok(condition) = Condition::parse(&text) {
-            condition.matches(|_| Some("1"));
+            condition.matches([("a", "1"), ("b", "1")]);
         }
     }
 }

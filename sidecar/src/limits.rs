@@ -17,7 +17,7 @@ pub const ACK_ENTRIES: usize = 4_096;
 pub const HANDLE_BYTES: usize = 512;
 
 /// Longest client id.
-pub const CLIENT_ID_BYTES: usize = 512;
+pub const CLIENT_ID_BYTES: usize = 255;
 /// Most addresses in the endpoints of a request: they are repeated for every queue of the answer.
 pub const ENDPOINT_ADDRESSES: usize = 32;
 /// Longest host in the endpoints of a request.
@@ -47,6 +47,8 @@ pub const STREAMLESS_GRACE_MS: i64 = 15_000;
 pub const STREAMLESS_AFTER_MS: i64 = 1_000;
 /// A consumer that asks for messages for so long without having sent settings will not send any soon.
 pub const STRANGER_PATIENCE_MS: i64 = 5_000;
+/// How long the first receive of a consumer waits for its settings, which it may have overtaken.
+pub const SETTINGS_WAIT: Duration = Duration::from_secs(1);
 /// How often departures are looked for.
 pub const DEPARTURE_SCAN_MS: u64 = 1_000;
 /// How often brokers are told which clients are here, at least and at most; a third of the broker's `clientGoneAfter`.

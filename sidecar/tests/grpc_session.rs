@@ -348,6 +348,22 @@ async fn a_client_of_which_the_broker_did_not_say_where_it_is_is_asked_about_aga
     }
 }
 
+/// The published Python client asks for messages without waiting for the answer to its settings.
+#[tokio::test]
+async fn a_receive_that_overtook_the_settings_waits_for_them() {
+    let world = World::new().await;
+    let mut early = Peer { client: world.connect().await, id: "early".into(), telemetry: None };
+    early.send(messages(1)).await;
+    let answer = async { early.receive(v2::ReceiveMessageRequest { auto_renew: false, ..receive() }).await };
+    let settings = async {
+        world.until("the receive waits", || world.brokers.seen(own::VOUCH_FOR_CLIENTS).is_empty()).await;
+        tokio::task::yield_now().await;
+        world.client("early", simple()).await
+    };
+    let (answer, _stream) = tokio::join!(answer, settings);
+    assert_eq!(answer.messages.len(), 1);
+}
+
 /// C11: its sidecar is another one now, and it sends this one no settings. It may hold messages of the other.
 #[tokio::test]
 async fn a_consumer_that_goes_on_without_settings_counts_as_alive_and_is_served_in_the_end() {

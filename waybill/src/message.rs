@@ -250,9 +250,8 @@ async fn receive(args: ReceiveArgs, format: Format) -> Result<(), Failure> {
             refused = refused.or(result.err());
         }
     }
-    if args.ack {
-        session.close().await?;
-    }
+    // Who just went away would be taken for gone, and what it holds given back long before its time.
+    session.close().await?;
     output::print(format, &received, |received| text(received, args.invisible))?;
     refused.map_or(Ok(()), |error| Err(error.into()))
 }

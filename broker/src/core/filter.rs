@@ -83,7 +83,7 @@ impl Filter {
     pub(crate) fn matches(&self, raw_properties: &str) -> bool {
         match self {
             Self::All => true,
-            Self::Sql(condition) => condition.matches(|name| properties::get(raw_properties, name)),
+            Self::Sql(condition) => condition.matches(properties::iter(raw_properties)),
             Self::Tags(tags) => properties::get(raw_properties, properties::TAGS)
                 .is_some_and(|tag| tags.iter().any(|(_, wanted)| wanted == tag)),
         }

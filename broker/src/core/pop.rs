@@ -223,9 +223,15 @@ impl Core {
         asked: &Asked,
         gone: &CancellationToken,
     ) -> Result<(Option<PopAnswer>, Option<i64>), BrokerError> {
+        // What was passed over is done for the group, so the next request goes on where this one stops.
+        let poll_end = pop.born_ms.saturating_add(pop.poll_ms.max(0));
+        let scan_end = poll_end.max(self.now().saturating_add(limits::SCAN_MS_MAX));
         loop {
             match self.attempt(pop, asked)? {
                 Attempt::Nothing { next_deadline_ms } => return Ok((None, next_deadline_ms)),
+                Attempt::ScanOn if gone.is_cancelled() || self.stop.is_cancelled() || self.now() > scan_end => {
+                    return Err(BrokerError::PollingTimeout);
+                }
                 Attempt::ScanOn => tokio::task::yield_now().await,
                 Attempt::OnlyDead(buried) => buried.done().await?,
                 Attempt::Found { popped, commit, payloads } => {

@@ -14,6 +14,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use waybill_protocol::remoting::codes::own;
 use waybill_protocol::remoting::{self, Command};
 
 use crate::Broker;
@@ -97,14 +98,13 @@ async fn read_requests(
                 Ok(Some(command)) => {
                     // A closed semaphore does not happen: nobody closes it.
                     let Ok(turn) = Arc::clone(&requests).acquire_owned().await else { return };
-                    tokio::spawn(answer_one(
-                        Arc::clone(broker),
-                        peer.clone(),
-                        command,
-                        answers.clone(),
-                        Arc::clone(&room),
-                        turn,
-                    ));
+                    let in_order = command.code == own::VOUCH_FOR_CLIENTS;
+                    let (broker, answers, room) = (Arc::clone(broker), answers.clone(), Arc::clone(&room));
+                    let answering = tokio::spawn(answer_one(broker, peer.clone(), command, answers, room, turn));
+                    if in_order {
+                        // Of two words about a client the later one counts; it must not be heard first.
+                        let _ended = answering.await;
+                    }
                 }
                 Ok(None) => break,
                 Err(error) => {

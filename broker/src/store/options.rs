@@ -82,6 +82,16 @@ impl Options {
         }
     }
 
+    /// Where the segments are.
+    pub(super) fn log_dir(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    /// Whether there is a store in the directory.
+    pub(crate) fn is_there(&self) -> bool {
+        self.log_dir().is_dir()
+    }
+
     pub(super) fn validate(&self) -> Result<(), StoreError> {
         let wrong = |name, reason| Err(StoreError::Options { name, reason });
         if !(64 * 1024..=1024 * MIB).contains(&self.segment_bytes) || !self.segment_bytes.is_multiple_of(4096) {

@@ -38,7 +38,7 @@ pub(super) struct Recovered {
 pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
     options.validate()?;
     let dir = options.dir.clone();
-    let log_dir = dir.join("log");
+    let log_dir = options.log_dir();
     fs::create_dir_all(&log_dir).map_err(|error| io_error("creating", &log_dir, error))?;
     let lock = DirLock::acquire(&dir)?;
 

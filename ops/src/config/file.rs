@@ -12,12 +12,21 @@ const MAX_BYTES: u64 = 4 * 1024 * 1024;
 /// Reads a whole file of at most [`MAX_BYTES`] of UTF-8.
 pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     let cannot = |reason: String| ConfigError::file(path, reason);
+    // Opening a named pipe would wait for whoever writes to it.
+    let meta = std::fs::metadata(path).map_err(|e| cannot(format!("cannot be opened: {e}")))?;
+    if !meta.is_file() {
+        return Err(cannot("is not a file".to_owned()));
+    }
     let file = std::fs::File::open(path).map_err(|e| cannot(format!("cannot be opened: {e}")))?;
     let mut text = String::new();
     // One byte more than allowed tells "too long" from "just long enough".
     file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| cannot(format!("cannot be read: {e}")))?;
     if text.len() as u64 > MAX_BYTES {
         return Err(cannot(format!("is longer than {MAX_BYTES} bytes")));
+    }
+    if let Some(at) = text.bytes().position(|byte| byte == 0) {
+        // YAML would end there, and what follows would be ignored.
+        return Err(cannot(format!("has a NUL byte at {at}: it was not written whole")));
     }
     Ok(text)
 }
@@ -122,7 +131,16 @@ mod tests {
         let path = dir.path().join("huge.yaml");
         std::fs::File::create(&path).and_then(|f| f.set_len(MAX_BYTES + 1)).expect("file");
         assert!(read(&path).is_err_and(|e| e.to_string().contains("longer than")));
-        std::fs::File::create(&path).and_then(|f| f.set_len(MAX_BYTES)).expect("file");
+        std::fs::write(&path, " ".repeat(usize::try_from(MAX_BYTES).expect("a size"))).expect("file");
         assert!(read(&path).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_file_or_was_not_written_whole_is_refused() {
+        let dir = tempfile::tempdir().expect("directory");
+        assert!(read(dir.path()).is_err_and(|e| e.to_string().contains("not a file")));
+        let path = dir.path().join("half.yaml");
+        std::fs::write(&path, "a: 1\n\0\nb: 2\n").expect("file");
+        assert!(read(&path).is_err_and(|e| e.to_string().contains("NUL byte at 5")));
     }
 }

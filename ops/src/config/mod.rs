@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod nearest;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -20,7 +21,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -49,7 +50,11 @@ pub struct Status {
 }
 
 /// What the command line says: it goes over the file, also over each new state of it.
-struct Adjust<T>(Box<dyn Fn(&mut T) + Send + Sync>);
+struct Adjust<T> {
+    apply: Box<dyn Fn(&mut T) + Send + Sync>,
+    /// Keys of the outermost level that the file must not set, and why.
+    decided: Vec<Invalid>,
+}
 
 impl<T> std::fmt::Debug for Adjust<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -108,7 +113,7 @@ impl<T> Live<T> {
 
     /// A configuration without a file; it never changes.
     pub fn fixed(value: T) -> Self {
-        Self::new(value, None, String::new(), Adjust(Box::new(|_| {})))
+        Self::new(value, None, String::new(), Adjust { apply: Box::new(|_| {}), decided: Vec::new() })
     }
 
     /// The configuration in force. Cheap; take it once for each piece of work, so that the work sees one state.
@@ -164,9 +169,22 @@ impl<T: DeserializeOwned + Validate> Live<T> {
         path: impl Into<PathBuf>,
         adjust: impl Fn(&mut T) + Send + Sync + 'static,
     ) -> Result<Self, ConfigError> {
+        Self::load_decided(path, Vec::new(), adjust)
+    }
+
+    /// Like [`Live::load_adjusted`]; the file must not set the keys of the outermost level in `decided`, on which `adjust` has
+    /// the last word whatever the file says: each comes with who decides instead.
+    ///
+    /// # Errors
+    /// As [`Live::load`]; also when the file sets such a key.
+    pub fn load_decided(
+        path: impl Into<PathBuf>,
+        decided: Vec<Invalid>,
+        adjust: impl Fn(&mut T) + Send + Sync + 'static,
+    ) -> Result<Self, ConfigError> {
         let path = path.into();
         let text = file::read(&path)?;
-        let adjust = Adjust(Box::new(adjust));
+        let adjust = Adjust { apply: Box::new(adjust), decided };
         let value = parse(&path, &text, &adjust)?;
         Ok(Self::new(value, Some(path), file::hash(&text), adjust))
     }
@@ -234,9 +252,22 @@ impl<T: DeserializeOwned + Validate> Live<T> {
 
 fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str, adjust: &Adjust<T>) -> Result<T, ConfigError> {
     let mut value: T = serde_yaml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
-    (adjust.0)(&mut value);
+    if let Some(decided) = decided(text, &adjust.decided) {
+        return Err(ConfigError::invalid(path, text, decided.clone()));
+    }
+    (adjust.apply)(&mut value);
     value.validate().map_err(|invalid| ConfigError::invalid(path, text, invalid))?;
     Ok(value)
+}
+
+/// The first of the keys that the text sets.
+fn decided<'a>(text: &str, keys: &'a [Invalid]) -> Option<&'a Invalid> {
+    if keys.is_empty() {
+        return None;
+    }
+    // A text that is no map, an empty one say, sets none.
+    let set: BTreeMap<String, IgnoredAny> = serde_yaml::from_str(text).unwrap_or_default();
+    keys.iter().find(|decided| set.contains_key(&decided.key))
 }
 
 #[cfg(test)]

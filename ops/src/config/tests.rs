@@ -207,3 +207,29 @@ fn the_command_line_goes_over_every_state_of_the_file() {
     let refused = Live::load_adjusted(files.path(), |settings: &mut Settings| settings.store.segment_bytes = 101);
     assert_eq!(refused.expect_err("validated afterwards").key(), Some("store.segmentBytes"));
 }
+
+#[test]
+fn what_the_command_line_decides_the_file_must_not_set() {
+    let files = Files::new("renewAheadMs: 7\nflush: async\n");
+    let load = || {
+        let decided = vec![Invalid::new("flush", "--flush says")];
+        Live::load_decided(files.path(), decided, |settings: &mut Settings| settings.flush = Flush::Sync)
+    };
+    let refused = load().expect_err("set");
+    assert_eq!((refused.line(), refused.key()), (Some(2), Some("flush")));
+    assert!(refused.to_string().ends_with("waybill.yaml line 2, flush: --flush says"), "{refused}");
+    for (same, said) in [("{renewAheadMs: 7, \"flush\": sync}", "sync as well"), ("'flush': sync\n", "quoted")] {
+        files.write(same);
+        assert_eq!(load().expect_err(said).key(), Some("flush"));
+    }
+    for sets_none in ["", "# flush: async\n", "store: {segmentBytes: 1}\n"] {
+        files.write(sets_none);
+        assert_eq!(load().expect("not set").get().flush, Flush::Sync, "{sets_none}");
+    }
+    let live = load().expect("not set");
+    files.write("flush: async\n");
+    live.reload(&files.path());
+    let status = live.status();
+    assert_eq!(status.generation, 1, "the last good one stays");
+    assert!(status.error.is_some_and(|error| error.contains("--flush says")));
+}

@@ -4,6 +4,9 @@ use std::cmp::Ordering;
 
 use super::{Comparison, Node, Operand};
 
+/// A property that is longer is no number.
+const NUMBER_BYTES_MAX: usize = 64;
+
 /// What an operand is for one message.
 #[derive(Debug, Clone, Copy)]
 enum Value<'a> {
@@ -127,6 +130,8 @@ fn number(value: Value<'_>) -> Option<Number> {
     match value {
         Value::Integer(number) => Some(Number::Integer(number)),
         Value::Real(number) => Some(Number::Real(number)),
+        // No number is so long, and a long text is not to be read for each comparison.
+        Value::Loose(text) if text.len() > NUMBER_BYTES_MAX => None,
         Value::Loose(text) => {
             let text = text.trim();
             let real = || text.parse::<f64>().ok().filter(|number| number.is_finite()).map(Number::Real);

@@ -14,22 +14,46 @@ pub const EXPRESSION_BYTES_MAX: usize = 16 * 1024;
 /// Parentheses and `NOT`s within each other.
 pub const DEPTH_MAX: usize = 64;
 
+/// Names of properties, texts, numbers and booleans in one expression. Judging a message costs so much at most.
+pub const OPERANDS_MAX: usize = 1_024;
+
 /// A parsed condition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Condition(Node);
+pub struct Condition {
+    node: Node,
+    /// The properties it asks for, sorted.
+    names: Vec<String>,
+}
 
 impl Condition {
     /// Parses an expression.
     ///
     /// # Errors
-    /// What is wrong with it and where; also when it is longer than [`EXPRESSION_BYTES_MAX`] or deeper than [`DEPTH_MAX`].
+    /// What is wrong with it and where; also when it is longer than [`EXPRESSION_BYTES_MAX`], deeper than [`DEPTH_MAX`] or has more
+    /// operands than [`OPERANDS_MAX`].
     pub fn parse(expression: &str) -> Result<Self, FilterError> {
-        parse::condition(expression).map(Self)
+        let node = parse::condition(expression)?;
+        let mut names = Vec::new();
+        let operands = node.collect(&mut names);
+        if operands > OPERANDS_MAX {
+            return Err(FilterError::TooMany(operands));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(Self { node, names })
     }
 
-    /// Whether the condition is true for a message whose properties `property` looks up by name.
-    pub fn matches<'a>(&'a self, property: impl Fn(&str) -> Option<&'a str>) -> bool {
-        evaluate::node(&self.0, &property) == Some(true)
+    /// Whether the condition is true for a message with these properties. Of a name that occurs twice, the last counts.
+    pub fn matches<'a>(&'a self, properties: impl IntoIterator<Item = (&'a str, &'a str)>) -> bool {
+        // Each property is looked up once, however often it is named: messages may have many, and long ones.
+        let at = |name: &str| self.names.binary_search_by(|known| known.as_str().cmp(name)).ok();
+        let mut values = vec![None; self.names.len()];
+        for (name, value) in properties {
+            if let Some(place) = at(name).and_then(|at| values.get_mut(at)) {
+                *place = Some(value);
+            }
+        }
+        evaluate::node(&self.node, &|name| *values.get(at(name)?)?) == Some(true)
     }
 }
 
@@ -55,6 +79,34 @@ enum Node {
     IsNull(String),
     /// A property or a constant as a condition of its own.
     Itself(Operand),
+}
+
+impl Node {
+    /// Adds the properties it names, once for each time; answers how many operands it has.
+    fn collect(&self, names: &mut Vec<String>) -> usize {
+        let mut operands = |all: &[&Operand]| {
+            names.extend(all.iter().filter_map(|operand| match operand {
+                Operand::Property(name) => Some(name.clone()),
+                _ => None,
+            }));
+            all.len()
+        };
+        match self {
+            Self::Any(parts) | Self::All(parts) => parts.iter().map(|part| part.collect(names)).sum(),
+            Self::Not(part) => part.collect(names),
+            Self::Compare { left, right, .. } => operands(&[left, right]),
+            Self::Between { value, low, high } => operands(&[value, low, high]),
+            Self::Itself(operand) => operands(&[operand]),
+            Self::In { property, values } => {
+                names.push(property.clone());
+                1 + values.len()
+            }
+            Self::IsNull(property) => {
+                names.push(property.clone());
+                1
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]

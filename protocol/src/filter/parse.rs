@@ -7,7 +7,7 @@ use winnow::stream::Stream;
 use winnow::token::{literal, one_of, take_while};
 use winnow::{LocatingSlice, Parser};
 
-use super::{Comparison, DEPTH_MAX, EXPRESSION_BYTES_MAX, Node, Operand};
+use super::{Comparison, DEPTH_MAX, EXPRESSION_BYTES_MAX, Node, OPERANDS_MAX, Operand};
 
 type Input<'a> = LocatingSlice<&'a str>;
 
@@ -20,6 +20,9 @@ pub enum FilterError {
     /// More than [`EXPRESSION_BYTES_MAX`].
     #[error("the expression has {0} bytes, allowed are {EXPRESSION_BYTES_MAX}")]
     TooLong(usize),
+    /// More than [`OPERANDS_MAX`].
+    #[error("the expression has {0} operands, allowed are {OPERANDS_MAX}")]
+    TooMany(usize),
     /// Something else was expected.
     #[error("the expression cannot be read from character {at} on: expected {expected}")]
     Syntax {

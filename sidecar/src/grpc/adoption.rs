@@ -11,9 +11,10 @@ use waybill_protocol::grpc::v2::{
 };
 
 use super::{Room, errors::Problem, metadata::Caller};
+use crate::limits;
 use crate::session::{Profile, merge};
 
-/// What is known of the consumer that receives. One that has sent no settings is refused, until it has asked for so long that
+/// What is known of the consumer that receives. One that has sent no settings, and sends none within a second, is refused, until it has asked for so long that
 /// it is not about to send them.
 pub(super) async fn profile(
     room: &Room,
@@ -25,7 +26,9 @@ pub(super) async fn profile(
         return Ok(profile);
     }
     if !room.sessions.stranger(&caller.client_id) {
-        return Err(Problem::NoSettings);
+        // Some clients, the published Python client for one, do not wait for the answer to their settings.
+        let soon = room.sessions.profile_within(&caller.client_id, limits::SETTINGS_WAIT).await;
+        return soon.ok_or(Problem::NoSettings);
     }
     let own = settings_of((group, topic), request);
     let known = room.messages.group_config(group, Some(topic)).await?;

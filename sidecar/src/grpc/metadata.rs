@@ -84,7 +84,10 @@ mod tests {
         }
         let long = "x".repeat(limits::CLIENT_ID_BYTES + 1);
         assert_eq!(Caller::read(&metadata(&[("x-mq-client-id", &long)])), Err(Problem::ClientIdTooLong));
-        assert_eq!(Caller::read(&metadata(&[("x-mq-client-id", &long[1..])])).map(|c| c.client_id.len()), Ok(512));
+        assert_eq!(
+            Caller::read(&metadata(&[("x-mq-client-id", &long[1..])])).map(|c| c.client_id.len()),
+            Ok(limits::CLIENT_ID_BYTES)
+        );
     }
 
     #[test]

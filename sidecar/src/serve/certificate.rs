@@ -88,7 +88,12 @@ impl CertificateSource {
 
 fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let file = |error| CertificateError::File { path: path.to_owned(), error };
-    let size = fs::metadata(path).map_err(file)?.len();
+    let meta = fs::metadata(path).map_err(file)?;
+    if !meta.is_file() {
+        // Opening a named pipe would wait for whoever writes to it.
+        return Err(file(io::Error::new(io::ErrorKind::InvalidInput, "not a file")));
+    }
+    let size = meta.len();
     if size > FILE_BYTES_MAX {
         return Err(file(io::Error::new(io::ErrorKind::FileTooLarge, format!("{size} bytes"))));
     }

@@ -6,12 +6,13 @@ mod strangers;
 mod vouching;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use waybill_ops::{clock::Clock, config::Live};
 use waybill_protocol::grpc::v2::{Settings, TelemetryCommand};
@@ -45,6 +46,8 @@ struct Inner {
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
     streams: AtomicU64,
+    /// Rings when a client has sent settings.
+    registered: Notify,
     vouching: Vouching,
 }
 
@@ -53,8 +56,9 @@ impl Sessions {
     #[must_use]
     pub fn new(receipts: Receipts, vouch: Arc<dyn Vouch>, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
         let (registry, strangers, undecided) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (streams, vouching) = (AtomicU64::new(0), Vouching::new(vouch));
-        Self { inner: Arc::new(Inner { registry, strangers, undecided, receipts, config, clock, streams, vouching }) }
+        let (streams, registered, vouching) = (AtomicU64::new(0), Notify::new(), Vouching::new(vouch));
+        let inner = Inner { registry, strangers, undecided, receipts, config, clock, streams, registered, vouching };
+        Self { inner: Arc::new(inner) }
     }
 
     /// A number for a new telemetry stream.
@@ -76,7 +80,24 @@ impl Sessions {
         if consumes {
             self.inner.vouching.arrived(client_id);
         }
+        self.inner.registered.notify_waiters();
         Ok(())
+    }
+
+    /// What is known of the client as soon as it has sent settings; nothing if it has not after `limit`.
+    pub async fn profile_within(&self, client_id: &str, limit: Duration) -> Option<Profile> {
+        let known = async {
+            loop {
+                let mut registered = pin!(self.inner.registered.notified());
+                // From here on no registration is missed.
+                registered.as_mut().enable();
+                if let Some(profile) = self.profile(client_id) {
+                    return profile;
+                }
+                registered.await;
+            }
+        };
+        tokio::time::timeout(limit, known).await.ok()
     }
 
     /// The telemetry stream with that number closed.

@@ -215,11 +215,13 @@ pub fn filter(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
     match Condition::parse(&text) {
         Ok(condition) => {
-            for value in [None, Some(""), Some("5"), Some("true"), Some("x")] {
-                let _ = condition.matches(|_| value);
+            for value in ["", "5", "true", "x"] {
+                let _ = condition.matches([("a", value), ("b", value), ("TAGS", value)]);
             }
+            let _ = condition.matches([]);
         }
         Err(FilterError::Syntax { at, .. }) => assert!(at <= text.chars().count() + 1),
         Err(FilterError::TooLong(bytes)) => assert_eq!(bytes, text.len()),
+        Err(FilterError::TooMany(operands)) => assert!(operands <= text.len()),
     }
 }
