@@ -7,12 +7,16 @@ mod show;
 use std::time::Duration;
 
 use clap::ArgGroup;
+use clap::builder::NonEmptyStringValueParser;
 
 use self::listing::Leases;
 use super::Address;
 use crate::exit::Failure;
 use crate::output::{self, Format};
 use crate::quantity;
+
+/// The least of `lease extend --for`.
+const FROM_NOW_MIN: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
@@ -50,17 +54,17 @@ Examples:
     Extend(ExtendArgs),
 }
 
-/// Which leases.
+/// Which leases. To a broker an empty word is none, hence everything: it is refused, for `--group "$G"` may have an unset `G`.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filters {
     /// Only of this consumer group
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     group: Option<String>,
     /// Only of this topic
-    #[arg(long)]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
     topic: Option<String>,
     /// Only held by the client with this id
-    #[arg(long, value_name = "CLIENT_ID")]
+    #[arg(long, value_name = "CLIENT_ID", value_parser = NonEmptyStringValueParser::new())]
     client: Option<String>,
     /// Only of this queue
     #[arg(long, value_name = "QUEUE_ID")]
@@ -101,8 +105,8 @@ pub(crate) struct ExtendArgs {
     /// Let each lease end so much later than it would: 500ms, 30s, 5m, 2h
     #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
     by: Option<Duration>,
-    /// Let each lease end so long from now
-    #[arg(long = "for", id = "from_now", value_name = "DURATION", value_parser = quantity::duration)]
+    /// Let each lease end so long from now, 1s or more
+    #[arg(long = "for", id = "from_now", value_name = "DURATION", value_parser = from_now)]
     from_now: Option<Duration>,
 }
 
@@ -120,6 +124,15 @@ impl Command {
             }
         }
     }
+}
+
+/// Shorter ones end leases rather than extend them.
+fn from_now(text: &str) -> Result<Duration, String> {
+    let duration = quantity::duration(text)?;
+    if duration < FROM_NOW_MIN {
+        return Err("1s is the least; `waybill lease release` ends leases at once".to_owned());
+    }
+    Ok(duration)
 }
 
 /// What is too long for the number is refused by the broker.

@@ -9,11 +9,11 @@ pub(super) fn table(leases: &Leases) -> String {
     let rows = leases.leases.iter().map(|lease| {
         let heard = leases.watched.get(&lease.holder).map(|last_ms| millis(now_ms - last_ms));
         [
-            lease.group.clone(),
-            lease.topic.clone(),
+            printable(&lease.group),
+            printable(&lease.topic),
             lease.queue_id.to_string(),
             lease.offset.to_string(),
-            if lease.holder.is_empty() { "-".to_owned() } else { lease.holder.clone() },
+            if lease.holder.is_empty() { "-".to_owned() } else { printable(&lease.holder) },
             lease.attempts.to_string(),
             millis(now_ms - lease.pop_time),
             millis(lease.deadline - now_ms),
@@ -41,6 +41,22 @@ pub(super) fn table(leases: &Leases) -> String {
     format!("{}{more}{}", output::table(heading, rows), groups(leases))
 }
 
+/// A name that clients chose, without what would move the cursor or turn the rest of the line around.
+fn printable(name: &str) -> String {
+    let mut printable = String::with_capacity(name.len());
+    for c in name.chars() {
+        match c {
+            // Marks, embeddings, overrides and isolates of Unicode's bidirectional algorithm.
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
+                printable.extend(c.escape_unicode());
+            }
+            c if c.is_control() => printable.extend(c.escape_debug()),
+            c => printable.push(c),
+        }
+    }
+    printable
+}
+
 /// What the groups say for leases from now on.
 fn groups(leases: &Leases) -> String {
     if leases.groups.is_empty() {
@@ -49,7 +65,7 @@ fn groups(leases: &Leases) -> String {
     let of_sidecar = || "sidecar's".to_owned();
     let rows = leases.groups.iter().map(|(name, group)| {
         [
-            name.clone(),
+            printable(name),
             group.renew.map_or_else(of_sidecar, |renew| if renew { "on" } else { "off" }.to_owned()),
             group.invisible_time.map_or_else(of_sidecar, millis),
             group.batch_max.map_or_else(of_sidecar, |max| max.to_string()),
@@ -109,6 +125,15 @@ mod tests {
         assert!(lines[3].ends_with(&["narrow", "the", "list"]));
         assert_eq!(lines[6], ["g", "off", "sidecar's", "sidecar's", "15m"]);
         assert_eq!(lines[7], ["h", "sidecar's", "30s", "7", "5m"]);
+    }
+
+    #[test]
+    fn a_client_id_cannot_move_the_cursor() {
+        assert_eq!(printable("pod-1@7\u{1b}[2J\r\n\t"), "pod-1@7\\u{1b}[2J\\r\\n\\t");
+        assert_eq!(printable("a\u{202e}b\u{2066}c\u{9b}d"), "a\\u{202e}b\\u{2066}c\\u{9b}d");
+        assert_eq!(printable("grün'\"\\名"), "grün'\"\\名", "what is harmless stays");
+        let leases = leases(r#"{"leases":[{"group":"g","topic":"t","holder":"a\u001bb"}]}"#);
+        assert_eq!(lines(&table(&leases))[1][4], "a\\u{1b}b");
     }
 
     #[test]
