@@ -12,7 +12,7 @@ use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use waybill_broker::{Broker, BrokerConfig, FlushDiskType, Peer};
+use waybill_broker::{Broker, BrokerConfig, BrokerError, FlushDiskType, Peer};
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::{ConfigError, Invalid, Live, Validate};
@@ -31,6 +31,28 @@ use crate::output::{self, Format};
 const READY_POLL: Duration = Duration::from_millis(5);
 /// After how long a start is said to take long.
 const SLOW_START: Duration = Duration::from_secs(2);
+
+/// Keys of the broker that a file cannot set here, and who decides them: all that `Args::broker_config` sets.
+const BROKER_DECIDED: [(&str, &str); 9] = [
+    ("storePathRootDir", "standalone keeps messages where --data-dir says"),
+    ("bindAddress", "standalone listens where --broker-listen says"),
+    ("listenPort", "standalone listens where --broker-listen says"),
+    ("brokerIP1", "standalone's broker is reached where --broker-listen says"),
+    ("adminListen", "standalone listens where --admin-listen says"),
+    ("flushDiskType", "standalone does what --flush says"),
+    ("autoCreateTopicEnable", "standalone creates topics unless --no-auto-create is given"),
+    ("autoCreateTopicMessageType", "standalone creates topics of type MIXED"),
+    ("autoCreateSubscriptionGroup", "standalone creates groups unless --no-auto-create is given"),
+];
+
+/// Keys of the sidecar that a file cannot set here, and who decides them: all that `Args::sidecar_config` sets.
+const SIDECAR_DECIDED: [(&str, &str); 5] = [
+    ("grpcServerHost", "standalone listens where --listen says"),
+    ("grpcServerPort", "standalone listens where --listen says"),
+    ("adminServerHost", "standalone listens where --admin-listen says"),
+    ("adminServerPort", "standalone listens where --admin-listen says"),
+    ("namesrvAddr", "standalone's sidecar uses the broker of the same process"),
+];
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -168,14 +190,14 @@ impl Args {
                 config.auto_create_subscription_group = auto_create;
             }
         };
-        load(self.broker_config.as_ref(), "docs/configuration-broker.md lists all keys", adjust)
+        load(self.broker_config.as_ref(), "docs/configuration-broker.md lists all keys", &BROKER_DECIDED, adjust)
             .map(|live| (*live.get()).clone())
     }
 
     fn sidecar_config(&self, addresses: &Addresses) -> Result<Live<SidecarConfig>, Failure> {
         let (clients, broker, admin) = (addresses.clients, addresses.broker, addresses.admin);
         let keys = "docs/configuration-sidecar.md lists all keys";
-        load(self.sidecar_config.as_ref(), keys, move |config: &mut SidecarConfig| {
+        load(self.sidecar_config.as_ref(), keys, &SIDECAR_DECIDED, move |config: &mut SidecarConfig| {
             config.grpc_server_host = clients.ip().to_string();
             config.grpc_server_port = clients.port().into();
             config.admin_server_host = admin.ip().to_string();
@@ -216,10 +238,12 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
-/// The settings of a file, or the defaults, with `adjust` over them. `keys` says where all of them are found.
+/// The settings of a file, or the defaults, with `adjust` over them. `keys` says where all of them are found, `decided` which of them
+/// the file must not set, and why.
 fn load<T>(
     path: Option<&PathBuf>,
     keys: &str,
+    decided: &[(&str, &str)],
     adjust: impl Fn(&mut T) + Send + Sync + 'static,
 ) -> Result<Live<T>, Failure>
 where
@@ -227,8 +251,10 @@ where
 {
     let wrong = |invalid: Invalid| Failure::config(format!("{}: {}", invalid.key, invalid.reason));
     match path {
-        Some(path) => Live::load_adjusted(path, adjust)
-            .map_err(|error: ConfigError| Failure::config(error.to_string()).hint(keys)),
+        Some(path) => {
+            Live::load_decided(path, decided.iter().map(|(key, by)| Invalid::new(*key, *by)).collect(), adjust)
+                .map_err(|error: ConfigError| Failure::config(error.to_string()).hint(keys))
+        }
         None => {
             let mut config = T::default();
             adjust(&mut config);
@@ -239,9 +265,14 @@ where
 }
 
 fn open(config: BrokerConfig, data_dir: &std::path::Path) -> Result<Arc<Broker>, Failure> {
-    Broker::open(config).map_err(|error| {
-        Failure::failed(format!("the store in {} cannot be opened: {error}", data_dir.display()))
-            .hint("is another waybill using it? --data-dir with another directory")
+    let failed =
+        |reason: String| Failure::failed(format!("the store in {} cannot be opened: {reason}", data_dir.display()));
+    Broker::open(config).map_err(|error| match error {
+        // What passes in a running broker is here to stay: the operating system refuses the directory or a file in it.
+        BrokerError::Unavailable(reason) => {
+            failed(reason).hint("check the owner of the directory, or --data-dir with another one")
+        }
+        error => failed(error.to_string()).hint("is another waybill using it? --data-dir with another directory"),
     })
 }
 

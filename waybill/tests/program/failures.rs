@@ -82,6 +82,48 @@ fn a_configuration_that_cannot_work() {
     standalone(&dir, &["--broker-config", "/nothing/here"]).fails(64, &["/nothing/here", "cannot be opened"]);
 }
 
+/// Nobody is left to believe that the file decides what an option decides.
+#[test]
+fn a_configuration_that_sets_what_options_decide() {
+    let dir = Dir::new();
+    for (key, value, says) in [
+        ("storePathRootDir", "/data", "--data-dir"),
+        ("bindAddress", "0.0.0.0", "--broker-listen"),
+        ("listenPort", "10911", "--broker-listen"),
+        ("brokerIP1", "10.0.0.1", "--broker-listen"),
+        ("adminListen", "0.0.0.0:10915", "--admin-listen"),
+        ("flushDiskType", "ASYNC_FLUSH", "--flush"),
+        ("autoCreateTopicEnable", "false", "--no-auto-create"),
+        ("autoCreateTopicMessageType", "NORMAL", "type MIXED"),
+        ("autoCreateSubscriptionGroup", "false", "--no-auto-create"),
+    ] {
+        let file = dir.file("b.yaml", &format!("brokerClusterName: c\n{key}: {value}\n")).display().to_string();
+        standalone(&dir, &["--broker-config", &file]).fails(64, &[&format!("b.yaml line 2, {key}: standalone"), says]);
+    }
+    for (key, value, says) in [
+        ("grpcServerHost", "0.0.0.0", "--listen"),
+        ("grpcServerPort", "8081", "--listen"),
+        ("adminServerHost", "0.0.0.0", "--admin-listen"),
+        ("adminServerPort", "8082", "--admin-listen"),
+        ("namesrvAddr", "'10.0.0.1:9876'", "the same process"),
+    ] {
+        let file = dir.file("s.yaml", &format!("{{{key}: {value}}}\n")).display().to_string();
+        standalone(&dir, &["--sidecar-config", &file]).fails(64, &["s.yaml", &format!("{key}: standalone"), says]);
+    }
+}
+
+#[test]
+fn a_directory_that_cannot_be_written() {
+    let dir = Dir::new();
+    // Where the data would be there is a file.
+    dir.file("data", "");
+    let failed = standalone(&dir, &[]);
+    failed.fails(1, &["the store in", "cannot be opened", "os error", "check the owner", "--data-dir"]);
+    for wrong in ["retry", "another waybill"] {
+        assert!(!failed.err.contains(wrong), "{}", failed.err);
+    }
+}
+
 #[test]
 fn a_port_or_a_store_that_is_taken() {
     let dir = Dir::new();
