@@ -231,5 +231,5 @@ def c12(folder, kind, mode):
         expect(len(delivered) == count, f"{count - len(delivered)} of {count} never came")
         missing = delivered.keys() - acked.keys() - drained
         expect(missing <= unsure, f"{len(missing - unsure)} neither acknowledged nor come again, and no ack of them was left without an answer")
-        return Seen(note=f"{kills} times kill -9, {len(acked)} acknowledged, none of them came again; {left} were left and all came; "
+        return Seen(note=f"{kills} times kill -9, {len(acked)} acknowledged, none of them came again; {left:.0f} were left and all came; "
                          f"{len(missing)} of {len(unsure)} acks without an answer counted")
