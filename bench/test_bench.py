@@ -38,12 +38,15 @@ class Rows(unittest.TestCase):
 
 class Receipts(unittest.TestCase):
     def test_what_the_core_costs_is_read(self):
-        core = receipts.read_core("memory: 182 MiB for 1000000 handles, 191 bytes each\n"
-                                  "tick, 1000 held, 100 due, Scattered: median 38.4µs, p99 81.8µs\n"
-                                  "tick, 1000000 held, 100 due, Scattered: median 50.1µs, p99 90.7µs\n"
+        core = receipts.read_core("memory: 162 MiB for 1000000 handles of 1500000 at most, 170 bytes each\n"
+                                  "memory: 182 MiB for 1000000 handles of 1000000 at most, 191 bytes each\n"
+                                  "tick, 1000 held of 1500000 at most, 100 due, Scattered: median 38.4µs, p99 81.8µs\n"
+                                  "tick, 1000000 held of 1500000 at most, 100 due, Scattered: median 50.1µs, p99 90.7µs\n"
                                   "  with 1000000 held it costs 1.30 times as much\n"
+                                  "tick, 1000000 held of 1000000 at most, 100 due, Scattered: median 90.1µs, p99 99.7µs\n"
+                                  "a message at the limit of all: 3.4µs, the slowest 82µs\n"
                                   "1000000 held, 10000 renewed per second for 10 s: 3.6 % of one core\n")
-        self.assertEqual(core, {"bytes": 191, "ratios": {"scattered": 1.3}, "percent": 3.6})
+        self.assertEqual(core, {"bytes": 170, "ratios": {"scattered": 1.3}, "percent": 3.6})
 
 
 class Page(unittest.TestCase):
