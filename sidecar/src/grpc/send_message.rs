@@ -96,11 +96,8 @@ async fn check_type(room: &Room, topic: &str, messages: &[Message], enabled: boo
         return Ok(());
     }
     let actual = |message: &Message| validate::actual_type(system(message)).as_str_name();
-    let config = match room.messages.topic_config(topic).await {
-        // Upstream takes a topic that does not exist for one whose type conflicts.
-        Err(error) => return Err(error.into()),
-        Ok(config) => config,
-    };
+    // Upstream takes a topic that does not exist for one whose type conflicts.
+    let config = room.messages.topic_config(topic).await?;
     let expected = topic_type(&config);
     match messages.iter().map(actual).find(|actual| *actual != expected) {
         Some(actual) if expected != "MIXED" => Err(Problem::TypeConflict { expected, actual }),
