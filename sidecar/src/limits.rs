@@ -47,6 +47,8 @@ pub const STREAMLESS_GRACE_MS: i64 = 15_000;
 pub const STREAMLESS_AFTER_MS: i64 = 1_000;
 /// A consumer that asks for messages for so long without having sent settings will not send any soon.
 pub const STRANGER_PATIENCE_MS: i64 = 5_000;
+/// How long after a goodbye a call without settings is taken for one that was under way, milliseconds.
+pub const GOODBYE_MS: i64 = 5_000;
 /// How long the first receive of a consumer waits for its settings, which it may have overtaken.
 pub const SETTINGS_WAIT: Duration = Duration::from_secs(1);
 /// How often departures are looked for.

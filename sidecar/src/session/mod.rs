@@ -20,7 +20,7 @@ use waybill_protocol::grpc::v2::{Settings, TelemetryCommand};
 use self::registry::{Departure, Patience, Registry};
 pub use self::registry::{Full, Profile};
 pub(crate) use self::settings::{carry_over, command as settings_command, is_fifo, max_attempts, merge};
-use self::strangers::Strangers;
+use self::strangers::{Call, Strangers};
 use self::vouching::Vouching;
 pub use self::vouching::{Heard, Vouch, Words};
 use crate::config::Config;
@@ -119,11 +119,12 @@ impl Sessions {
     pub fn stranger(&self, client_id: &str) -> bool {
         let now_ms = self.inner.clock.now_ms();
         match self.inner.strangers.lock().heard(now_ms, client_id) {
-            Some(first_ms) => now_ms.saturating_sub(first_ms) >= limits::STRANGER_PATIENCE_MS,
-            None => {
+            Call::Since(first_ms) => now_ms.saturating_sub(first_ms) >= limits::STRANGER_PATIENCE_MS,
+            Call::First => {
                 self.inner.vouching.arrived(client_id);
                 false
             }
+            Call::Late => false,
         }
     }
 
@@ -165,13 +166,17 @@ impl Sessions {
 
     /// The client says goodbye: it is forgotten and what it holds is given back. False if nobody knew it.
     pub fn terminate(&self, client_id: &str) -> bool {
+        // First, so that a call that finds no profile any more is known to be late.
+        let stranger = self.inner.strangers.lock().goodbye(self.inner.clock.now_ms(), client_id);
         let known = self.inner.registry.lock().terminate(client_id);
         if known {
             self.inner.receipts.client_gone(client_id, None);
             self.correct(client_id);
+        }
+        if known || stranger {
             self.inner.vouching.left(client_id);
         }
-        known
+        known || stranger
     }
 
     /// How many clients are known.

@@ -36,11 +36,26 @@ fn profile() -> Profile {
     Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
 }
 
+/// Keeps what brokers are told.
+struct Told(mpsc::UnboundedSender<Words>);
+
+#[async_trait]
+impl Vouch for Told {
+    async fn vouch(&self, words: Words) -> Heard {
+        let _closed = self.0.send(words);
+        Heard::default()
+    }
+}
+
 fn sessions() -> (Sessions, Receipts) {
+    sessions_with(Arc::new(Nobody))
+}
+
+fn sessions_with(vouch: Arc<dyn Vouch>) -> (Sessions, Receipts) {
     let receipts = Receipts::start(Policy::default(), Arc::new(Nobody), CancellationToken::new());
     let config = Arc::new(Live::fixed(Config::default()));
     let clock = Arc::new(ManualClock::default());
-    (Sessions::new(receipts.clone(), Arc::new(Nobody), config, clock), receipts)
+    (Sessions::new(receipts.clone(), vouch, config, clock), receipts)
 }
 
 /// Whether a message that comes now is kept for the client.
@@ -77,4 +92,26 @@ async fn a_client_that_is_here_is_not_gone_whatever_was_thought() {
     assert!(!is_served(&receipts, 1));
     sessions.correct("c");
     assert!(is_served(&receipts, 2));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_was_under_way_at_a_goodbye_does_not_bring_the_client_back() {
+    let (words, mut told) = mpsc::unbounded_channel();
+    let (sessions, _receipts) = sessions_with(Arc::new(Told(words)));
+    let (sender, _commands) = mpsc::channel(1);
+    let run = sessions.clone();
+    tokio::spawn(async move { run.run(CancellationToken::new()).await });
+    sessions.register("c", profile(), 1, sender).expect("room");
+    assert_eq!(told.recv().await.expect("words").alive, ["c"]);
+    assert!(sessions.terminate("c"));
+    // Its heartbeat, say, which another task of the client had sent.
+    assert!(!sessions.stranger("c"));
+    let words = told.recv().await.expect("words");
+    assert_eq!((words.alive, words.left), (vec![], vec!["c".to_owned()]));
+    // The next round names everybody who is here.
+    sessions.stranger("stranger");
+    assert_eq!(told.recv().await.expect("words").alive, ["stranger"]);
+    assert!(sessions.terminate("stranger"), "brokers think that it is here");
+    assert_eq!(told.recv().await.expect("words").left, ["stranger"]);
+    assert!(!sessions.terminate("nobody"));
 }

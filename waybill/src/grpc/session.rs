@@ -77,6 +77,9 @@ impl Session {
 
     /// Tells the server that this client is done.
     pub(crate) async fn close(self) -> Result<(), CallError> {
+        // A heartbeat that arrives after the goodbye would be from a client that the server does not know.
+        let [_telemetry, heartbeats] = &self.tasks;
+        heartbeats.abort();
         let body = v2::NotifyClientTerminationRequest { group: self.group.clone() };
         let request = self.client.request(body, CALL_TIMEOUT);
         let answer = self.client.stub.clone().notify_client_termination(request).await?.into_inner();

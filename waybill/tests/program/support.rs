@@ -3,10 +3,14 @@
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_waybill");
+
+/// How long a test waits for what must come.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A standalone Waybill on free ports. Killed when it is dropped without having been stopped.
 pub(crate) struct Standalone {
@@ -112,6 +116,15 @@ impl Standalone {
         let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
         assert!(head.starts_with("HTTP/1.1 200"), "{answer}");
         body.to_owned()
+    }
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        std::thread::park_timeout(Duration::from_millis(20));
     }
 }
 
