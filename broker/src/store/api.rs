@@ -17,6 +17,7 @@ use super::error::StoreError;
 use super::index::IndexError;
 use super::lock::DirLock;
 use super::options::{Drive, Flush, Options};
+use super::range;
 use super::recovery::{self, Recovered};
 use super::schema;
 use super::segment::SEGMENT_HEADER;
@@ -157,6 +158,24 @@ impl Store {
             };
         }
         Ok(merged.into_iter().collect())
+    }
+
+    /// At most `max` committed rows whose keys lie from `from` on to before `to`, in order; an empty `to` is the end. What it costs
+    /// grows with `max`, and with the rows between that were deleted since the last checkpoint: whoever deletes what it has read goes
+    /// on from there.
+    ///
+    /// # Errors
+    /// [`StoreError::Index`], [`StoreError::Closed`].
+    pub fn range(
+        &self,
+        keyspace: Keyspace,
+        from: &[u8],
+        to: &[u8],
+        max: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
+        self.check_open()?;
+        let state = self.shared().state.read();
+        self.indexed(range::read(&state, &self.shared().index, keyspace, (from, to), max))
     }
 
     /// At most `max` committed entries of a queue, from offset `from` on, in order.

@@ -1,7 +1,7 @@
 //! A batch: what shall change together. It is encoded as it is built, by the caller, so that the committer only adds a header.
 
 use super::record::{self, HEADER, Header};
-use super::types::{EntryMeta, Keyspace, QueueKey};
+use super::types::{Entry, EntryMeta, Keyspace, QueueKey};
 
 /// Changes that are made together or not at all.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub struct Batch {
     record: Vec<u8>,
     operations: u32,
     digest: u32,
-    /// Where the appends start within the record.
+    /// Where the payloads (appended and held) start within the record.
     appends: Vec<u64>,
     /// The size of a key, value or payload that is larger than the format allows.
     too_large: Option<u64>,
@@ -47,15 +47,39 @@ impl Batch {
 
     /// Adds a message to a queue. Offsets of a queue must grow; the first one of a queue is its lower bound.
     pub fn append(&mut self, queue: QueueKey, offset: u64, meta: EntryMeta, payload: &[u8]) {
-        let Some(len) = self.limited::<u32>(payload) else { return };
-        let start = self.begin(record::APPEND, record::APPEND_HEAD + payload.len());
-        self.appends.push(start as u64);
+        self.payload(record::APPEND, 0, queue, offset, meta, payload);
+    }
+
+    /// Writes a message that is in no queue yet, and its [`HeldRow`] in `keyspace`, which is Timer or Half. `queue` is where it is to
+    /// go. Its position is among [`super::Committed::positions`], like that of an append.
+    pub fn hold(&mut self, keyspace: Keyspace, time_ms: u64, queue: QueueKey, meta: EntryMeta, payload: &[u8]) {
+        self.payload(record::HOLD, keyspace as u8, queue, time_ms, meta, payload);
+    }
+
+    /// Adds to a queue a message that is in the log already: one that was held. Offsets of a queue must grow.
+    pub fn link(&mut self, queue: QueueKey, entry: Entry) {
+        let start = self.begin(record::LINK, record::LINK_LEN);
         self.record.extend_from_slice(&[0; 3]);
+        self.record.extend_from_slice(&entry.len.to_le_bytes());
+        self.record.extend_from_slice(&entry.tag_hash.to_le_bytes());
+        self.record.extend_from_slice(&queue.topic.to_le_bytes());
+        self.record.extend_from_slice(&queue.queue.to_le_bytes());
+        self.record.extend_from_slice(&entry.offset.to_le_bytes());
+        self.record.extend_from_slice(&entry.store_time_ms.to_le_bytes());
+        self.record.extend_from_slice(&entry.position.to_le_bytes());
+        self.end(start);
+    }
+
+    fn payload(&mut self, kind: u8, keyspace: u8, queue: QueueKey, number: u64, meta: EntryMeta, payload: &[u8]) {
+        let Some(len) = self.limited::<u32>(payload) else { return };
+        let start = self.begin(kind, record::APPEND_HEAD + payload.len());
+        self.appends.push(start as u64);
+        self.record.extend_from_slice(&[keyspace, 0, 0]);
         self.record.extend_from_slice(&len.to_le_bytes());
         self.record.extend_from_slice(&meta.tag_hash.to_le_bytes());
         self.record.extend_from_slice(&queue.topic.to_le_bytes());
         self.record.extend_from_slice(&queue.queue.to_le_bytes());
-        self.record.extend_from_slice(&offset.to_le_bytes());
+        self.record.extend_from_slice(&number.to_le_bytes());
         self.record.extend_from_slice(&meta.store_time_ms.to_le_bytes());
         self.record.extend_from_slice(payload);
         self.end(start);

@@ -12,7 +12,7 @@ use super::inbox::Submission;
 use super::options::Flush;
 use super::record::{Operation, Operations};
 use super::shared::Shared;
-use super::types::QueueKey;
+use super::types::{Entry, QueueKey};
 use super::writer::Writer;
 
 /// The committer's own.
@@ -152,7 +152,7 @@ fn claim(next: &mut HashMap<QueueKey, u64>, record: &Record) -> Result<(), Store
     let mut claimed = Vec::new();
     for located in Operations::new(record.body()) {
         match located.operation {
-            Operation::Append { queue, offset, .. } => {
+            Operation::Append { queue, offset, .. } | Operation::Link { queue, entry: Entry { offset, .. } } => {
                 let before = next.get(&queue).copied();
                 let free = before.unwrap_or(0);
                 // The last offset of all has none after it.
@@ -170,7 +170,7 @@ fn claim(next: &mut HashMap<QueueKey, u64>, record: &Record) -> Result<(), Store
             }
             // Always alone in its batch, so there is nothing to take back.
             Operation::DropTopic { topic } => next.retain(|queue, _| queue.topic != topic),
-            Operation::Put { .. } | Operation::Delete { .. } => {}
+            Operation::Put { .. } | Operation::Delete { .. } | Operation::Hold { .. } => {}
         }
     }
     Ok(())

@@ -142,6 +142,14 @@ impl Index {
         self.with(|tree| tree.tree.prefix(prefix, SeqNo::MAX, None).map(row).collect())
     }
 
+    /// At most `max` rows from `from` on to before `to`, in order.
+    pub(super) fn between(&self, from: &[u8], to: &[u8], max: usize) -> Result<Vec<(Bytes, Bytes)>, IndexError> {
+        if from >= to {
+            return Ok(Vec::new());
+        }
+        self.with(|tree| tree.tree.range(from..to, SeqNo::MAX, None).take(max).map(row).collect())
+    }
+
     /// The rows from the last one at or before `from` on, while they start with `prefix` and `each` says true.
     pub(super) fn visit(
         &self,

@@ -18,6 +18,7 @@ mod api;
 mod batch;
 mod commit;
 mod error;
+mod held;
 mod options;
 mod stats;
 mod types;
@@ -31,11 +32,12 @@ mod segments;
 mod space;
 mod writer;
 
-// Committing.
+// Committing and reading.
 mod committer;
 mod inbox;
 mod overlay;
 mod queues;
+mod range;
 mod shared;
 mod state;
 
@@ -56,6 +58,7 @@ pub use batch::Batch;
 pub use commit::{Commit, Committed};
 pub use disk::{Disk, RealDisk};
 pub use error::StoreError;
+pub use held::HeldRow;
 pub use options::{Drive, Flush, Options};
 pub use stats::Stats;
 pub use types::{Admit, Entry, EntryMeta, Health, Keyspace, QueueKey};

@@ -1,6 +1,7 @@
 //! Keys that were committed and are not in the index yet.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use super::types::Keyspace;
 
@@ -46,11 +47,25 @@ impl Overlay {
     ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
         let keys = self.keyspaces.get(keyspace as usize);
         keys.into_iter()
-            .flat_map(move |keys| {
-                keys.range::<[u8], _>((std::ops::Bound::Included(prefix), std::ops::Bound::Unbounded))
-            })
+            .flat_map(move |keys| keys.range::<[u8], _>((Bound::Included(prefix), Bound::Unbounded)))
             .map(|(key, change)| (&**key, change))
             .take_while(move |(key, _)| key.starts_with(prefix))
+    }
+
+    /// The changes of keys from `from` on to before `to`, in order; an empty `to` is the end.
+    pub(super) fn between<'a>(
+        &'a self,
+        keyspace: Keyspace,
+        from: &'a [u8],
+        to: &'a [u8],
+    ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
+        let until = if to.is_empty() { Bound::Unbounded } else { Bound::Excluded(to) };
+        // A range that ends before it starts is none.
+        let some = to.is_empty() || from < to;
+        let keys = self.keyspaces.get(keyspace as usize).filter(|_| some);
+        keys.into_iter()
+            .flat_map(move |keys| keys.range::<[u8], _>((Bound::Included(from), until)))
+            .map(|(key, change)| (&**key, change))
     }
 
     pub(super) fn drop_topic(&mut self, topic: u32) {

@@ -12,23 +12,29 @@
 //! Delete:   checksum u32 · 2u8 · keyspace u8 · key_len u16 · key
 //! Append:   checksum u32 · 3u8 · 0 0 0 · len u32 · tag_hash u32 · topic u32 · queue u32 · offset u64 · store_time_ms i64 · payload
 //! Drop:     checksum u32 · 4u8 · 0 0 0 · topic u32
-//!   checksum  CRC-32C over the rest of the operation. That of an append is sealed: XORed with the CRC-32C over its position, started
+//! Hold:     checksum u32 · 5u8 · keyspace u8 · 0 0 · len u32 · tag_hash u32 · topic u32 · queue u32 · time u64 · store_time_ms i64 · payload
+//! Link:     checksum u32 · 6u8 · 0 0 0 · len u32 · tag_hash u32 · topic u32 · queue u32 · offset u64 · store_time_ms i64 · position u64
+//!   checksum  CRC-32C over the rest of the operation. That of an append or a hold is sealed: XORed with the CRC-32C over its position, started
 //!             with the segment's seed, so that it is valid in its own place only and nobody who writes a payload can make one up.
 //! ```
 
-use super::types::{EntryMeta, Keyspace, QueueKey};
+use super::types::{Entry, EntryMeta, Keyspace, QueueKey};
 
 /// Bytes of a record's header.
 pub(super) const HEADER: usize = 40;
 /// Records start at multiples of this.
 pub(super) const ALIGN: usize = 8;
-/// Bytes of an append before its payload.
+/// Bytes of an append, or of a hold, before its payload.
 pub(super) const APPEND_HEAD: usize = 40;
+/// Bytes of a link.
+pub(super) const LINK_LEN: usize = 48;
 
 pub(super) const PUT: u8 = 1;
 pub(super) const DELETE: u8 = 2;
 pub(super) const APPEND: u8 = 3;
 pub(super) const DROP_TOPIC: u8 = 4;
+pub(super) const HOLD: u8 = 5;
+pub(super) const LINK: u8 = 6;
 
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"WBr1");
 
@@ -102,6 +108,8 @@ pub(super) enum Operation<'a> {
     Delete { keyspace: Keyspace, key: &'a [u8] },
     Append { queue: QueueKey, offset: u64, meta: EntryMeta, payload: &'a [u8] },
     DropTopic { topic: u32 },
+    Hold { keyspace: Keyspace, time_ms: u64, queue: QueueKey, meta: EntryMeta, payload: &'a [u8] },
+    Link { queue: QueueKey, entry: Entry },
 }
 
 /// An operation and what is needed to check it.
@@ -161,21 +169,39 @@ fn decode(bytes: &[u8]) -> Option<(Operation<'_>, usize)> {
             let key_len = usize::from(u16_at(bytes, 6)?);
             Some((Operation::Delete { keyspace, key: part(8, key_len)? }, 8 + key_len))
         }
-        APPEND => {
-            let len = append_len(bytes)? as usize;
+        kind @ (APPEND | HOLD) => {
+            let len = payload_len(bytes)? as usize;
             let queue = QueueKey { topic: u32_at(bytes, 16)?, queue: u32_at(bytes, 20)? };
             let meta = EntryMeta { tag_hash: u32_at(bytes, 12)?, store_time_ms: u64_at(bytes, 32)?.cast_signed() };
-            let payload = part(APPEND_HEAD, len)?;
-            Some((Operation::Append { queue, offset: u64_at(bytes, 24)?, meta, payload }, APPEND_HEAD + len))
+            let (number, payload) = (u64_at(bytes, 24)?, part(APPEND_HEAD, len)?);
+            let operation = match kind {
+                APPEND => Operation::Append { queue, offset: number, meta, payload },
+                _ => {
+                    let keyspace = Keyspace::from_number(*bytes.get(5)?)?;
+                    Operation::Hold { keyspace, time_ms: number, queue, meta, payload }
+                }
+            };
+            Some((operation, APPEND_HEAD + len))
+        }
+        LINK => {
+            let entry = Entry {
+                offset: u64_at(bytes, 24)?,
+                position: u64_at(bytes, 40)?,
+                len: u32_at(bytes, 8)?,
+                tag_hash: u32_at(bytes, 12)?,
+                store_time_ms: u64_at(bytes, 32)?.cast_signed(),
+            };
+            let queue = QueueKey { topic: u32_at(bytes, 16)?, queue: u32_at(bytes, 20)? };
+            Some((Operation::Link { queue, entry }, LINK_LEN))
         }
         DROP_TOPIC => Some((Operation::DropTopic { topic: u32_at(bytes, 8)? }, 12)),
         _ => None,
     }
 }
 
-/// The length of the payload if an append starts here, by the looks of it.
-pub(super) fn append_len(bytes: &[u8]) -> Option<u32> {
-    (bytes.get(4..8)? == [APPEND, 0, 0, 0]).then_some(u32_at(bytes, 8)?)
+/// The length of the payload if an append or a hold starts here, by the looks of it.
+pub(super) fn payload_len(bytes: &[u8]) -> Option<u32> {
+    matches!(bytes.get(4..8)?, [APPEND, 0, 0, 0] | [HOLD, _, 0, 0]).then_some(u32_at(bytes, 8)?)
 }
 
 /// Checks every operation of a body, and that the header speaks of these.
@@ -185,7 +211,9 @@ pub(super) fn verify(header: &Header, body: &[u8], seed: u32) -> bool {
     for located in operations.by_ref() {
         let checksum = crc32c::crc32c(located.covered);
         let expected = match located.operation {
-            Operation::Append { .. } => checksum ^ seal(seed, header.position + (HEADER + located.at) as u64),
+            Operation::Append { .. } | Operation::Hold { .. } => {
+                checksum ^ seal(seed, header.position + (HEADER + located.at) as u64)
+            }
             _ => checksum,
         };
         if located.stored != expected {

@@ -49,7 +49,7 @@ impl Segments {
         self.committed.load(Ordering::Acquire)
     }
 
-    /// The payload of the append at this position.
+    /// The payload that was appended or held at this position.
     pub(super) fn read(&self, position: u64) -> Result<Bytes, StoreError> {
         let none = || StoreError::NotFound(position);
         let segment = self.find(position).ok_or_else(none)?;
@@ -59,7 +59,7 @@ impl Segments {
         let mut first = [0; FIRST_READ];
         let read = read_up_to(&file, &mut first, offset).map_err(|error| read_error(&segment, error))?;
         let first = first.get(..read).unwrap_or_default();
-        let payload_len = record::append_len(first).ok_or_else(none)? as usize;
+        let payload_len = record::payload_len(first).ok_or_else(none)? as usize;
         let len = APPEND_HEAD + payload_len;
         if position.saturating_add(len as u64) > segment.end().min(self.committed()) {
             return Err(none());

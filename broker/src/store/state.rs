@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::held::HeldRow;
 use super::overlay::{Change, Overlay};
 use super::queues::{QueueChange, Queues};
 use super::record::{HEADER, Operation, Operations};
@@ -57,6 +58,18 @@ impl State {
                     };
                     self.queues.append(queue, entry);
                 }
+                Operation::Hold { keyspace, time_ms, queue, meta, payload } => {
+                    let row = HeldRow {
+                        time_ms,
+                        position: position + (HEADER + located.at) as u64,
+                        len: payload.len() as u32,
+                        tag_hash: meta.tag_hash,
+                        queue,
+                        store_time_ms: meta.store_time_ms,
+                    };
+                    self.active.set(keyspace, &HeldRow::key(time_ms, row.position), Some(&row.value()));
+                }
+                Operation::Link { queue, entry } => self.queues.append(queue, entry),
                 Operation::DropTopic { topic } => {
                     self.queues.drop_topic(topic);
                     self.active.drop_topic(topic);
@@ -80,6 +93,17 @@ impl State {
     ) -> impl Iterator<Item = (&'a [u8], &'a Change)> {
         let frozen = self.frozen.iter().flat_map(move |frozen| frozen.range(keyspace, prefix));
         frozen.chain(self.active.range(keyspace, prefix))
+    }
+
+    /// The changes of keys from `from` on to before `to`, to make to what the index has: those that a checkpoint is writing, and the
+    /// newer ones.
+    pub(super) fn changes_between<'a>(
+        &'a self,
+        keyspace: Keyspace,
+        (from, to): (&'a [u8], &'a [u8]),
+    ) -> [impl Iterator<Item = (&'a [u8], &'a Change)>; 2] {
+        [self.frozen.as_deref(), Some(&self.active)]
+            .map(|overlay| overlay.into_iter().flat_map(move |overlay| overlay.between(keyspace, from, to)))
     }
 
     /// How far the state goes.

@@ -18,11 +18,19 @@ pub enum Keyspace {
     Holder = 5,
     /// Offsets that consumers commit by themselves.
     Offset = 6,
+    /// Delayed messages that wait for their time ([`super::HeldRow`]).
+    Timer = 7,
+    /// Halves of transactions that wait for a decision ([`super::HeldRow`]).
+    Half = 8,
+    /// Decisions about transactions, which are final.
+    Decision = 9,
+    /// How a delayed message is found that is to be recalled.
+    Recall = 10,
 }
 
 impl Keyspace {
     /// Every keyspace, in the order of its number.
-    pub const ALL: [Keyspace; 7] = [
+    pub const ALL: [Keyspace; 11] = [
         Keyspace::Meta,
         Keyspace::Topic,
         Keyspace::Group,
@@ -30,6 +38,10 @@ impl Keyspace {
         Keyspace::Lease,
         Keyspace::Holder,
         Keyspace::Offset,
+        Keyspace::Timer,
+        Keyspace::Half,
+        Keyspace::Decision,
+        Keyspace::Recall,
     ];
 
     /// The keyspace with this number, if there is one.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use waybill_broker::store::{Admit, Batch, EntryMeta, Flush, Health, Keyspace, Store, StoreError};
+use waybill_broker::store::{Admit, Batch, EntryMeta, Flush, Health, HeldRow, Keyspace, Store, StoreError};
 
 use crate::support::*;
 
@@ -47,6 +47,45 @@ fn positions_grow_over_segments_and_only_they_are_read() {
         let found = store.read(position);
         assert!(matches!(found, Err(StoreError::NotFound(_) | StoreError::Corrupt { .. })), "{found:?} at {position}");
     }
+}
+
+#[test]
+fn what_is_held_is_in_no_queue_until_it_is_linked_and_is_written_once() {
+    let dir = temp_dir();
+    let store = open(dir.path());
+    let mut model = Model::default();
+    let meta = EntryMeta { tag_hash: 9, store_time_ms: 1 };
+    let hold = |time_ms, payload: &[u8]| Change::Hold {
+        keyspace: Keyspace::Timer,
+        time_ms,
+        queue: queue(1, 3),
+        meta,
+        payload: payload.to_vec(),
+    };
+    model.commit(&store, &[hold(20, &[2; 9000]), hold(10, b"first"), append(1, b"ordinary")]);
+    model.check(&store, 0..0);
+    assert_eq!(store.bounds(queue(1, 3)), (0, 0));
+    let rows = store.range(Keyspace::Timer, b"", &HeldRow::key(20, 0), 10).unwrap();
+    let rows: Vec<_> = rows.iter().map(|(key, value)| HeldRow::read(key, value).unwrap()).collect();
+    assert_eq!(rows.iter().map(|row| (row.time_ms, row.len)).collect::<Vec<_>>(), [(10, 5)], "what is due before 20");
+
+    let before = store.stats().log_end;
+    model.commit(&store, &[Change::Link(0), Change::Link(0)]);
+    assert!(store.stats().log_end - before < 300, "no payload is copied");
+    model.check(&store, 0..0);
+    let entries = store.entries(queue(1, 3), 0, 10).unwrap();
+    assert_eq!(entries.iter().map(|entry| (entry.offset, entry.len)).collect::<Vec<_>>(), [(0, 5), (1, 9000)]);
+    assert_eq!(store.range(Keyspace::Timer, b"", b"", 10).unwrap(), []);
+    for index in [true, false] {
+        let image = crash_image(dir.path());
+        if !index {
+            std::fs::remove_dir_all(image.path().join("index")).unwrap();
+        }
+        model.check(&open(image.path()), 0..0);
+    }
+    let mut batch = Batch::new();
+    batch.link(queue(1, 3), entries[0]);
+    assert!(matches!(wait(store.submit(batch)), Err(StoreError::OutOfOrder { .. })));
 }
 
 #[test]

@@ -24,7 +24,7 @@ enum Step {
 }
 
 fn change() -> impl Strategy<Value = Change> {
-    let keyspace = (0..7usize).prop_map(|number| Keyspace::ALL[number]);
+    let keyspace = (0..Keyspace::ALL.len()).prop_map(|number| Keyspace::ALL[number]);
     let key = prop_oneof![(0..12u8).prop_map(|key| vec![key % 4, key]), prop::collection::vec(any::<u8>(), 0..4),];
     let value = prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 0..40),
@@ -40,9 +40,14 @@ fn change() -> impl Strategy<Value = Change> {
     prop_oneof![
         3 => (keyspace.clone(), key.clone(), value).prop_map(|(keyspace, key, value)| Change::Put(keyspace, key, value)),
         2 => (keyspace, key).prop_map(|(keyspace, key)| Change::Delete(keyspace, key)),
-        4 => (0..3u32, 0..2u32, skip, meta, payload).prop_map(|(topic, number, skip, meta, payload)| {
+        4 => (0..3u32, 0..2u32, skip, meta.clone(), payload.clone()).prop_map(|(topic, number, skip, meta, payload)| {
             Change::Append { queue: queue(topic, number), skip, meta, payload }
         }),
+        2 => (any::<bool>(), 0..9u64, 0..3u32, meta, payload).prop_map(|(half, time_ms, topic, meta, payload)| {
+            let keyspace = if half { Keyspace::Half } else { Keyspace::Timer };
+            Change::Hold { keyspace, time_ms, queue: queue(topic, 0), meta, payload }
+        }),
+        2 => any::<usize>().prop_map(Change::Link),
     ]
 }
 

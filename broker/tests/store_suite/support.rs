@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 use waybill_broker::store::{
-    Batch, Commit, Committed, Disk, EntryMeta, Keyspace, Options, QueueKey, RealDisk, Store, StoreError,
+    Batch, Commit, Committed, Disk, EntryMeta, HeldRow, Keyspace, Options, QueueKey, RealDisk, Store, StoreError,
 };
 
 pub(crate) use super::files::temp_dir;
@@ -152,6 +152,16 @@ pub(crate) enum Change {
         meta: EntryMeta,
         payload: Vec<u8>,
     },
+    /// Holds a message for a queue until that time.
+    Hold {
+        keyspace: Keyspace,
+        time_ms: u64,
+        queue: QueueKey,
+        meta: EntryMeta,
+        payload: Vec<u8>,
+    },
+    /// Links one of the messages that were held before, by number (modulo), to its queue, and deletes its row.
+    Link(usize),
 }
 
 impl std::fmt::Debug for Change {
@@ -162,6 +172,10 @@ impl std::fmt::Debug for Change {
             Self::Append { queue, skip, payload, .. } => {
                 write!(f, "append {}/{} skip {skip} {} bytes", queue.topic, queue.queue, payload.len())
             }
+            Self::Hold { keyspace, time_ms, queue, payload, .. } => {
+                write!(f, "hold {keyspace:?} {time_ms} {}/{} {} bytes", queue.topic, queue.queue, payload.len())
+            }
+            Self::Link(at) => write!(f, "link {at}"),
         }
     }
 }
@@ -179,13 +193,21 @@ pub(crate) struct Message {
 pub(crate) struct Model {
     pub(crate) keys: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
     pub(crate) queues: BTreeMap<QueueKey, Vec<Message>>,
+    /// Payloads of what is held, by keyspace and key.
+    pub(crate) held: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
+}
+
+/// Where a payload of a batch went.
+enum Placed {
+    Queue(QueueKey, usize),
+    Held(Keyspace, HeldRow, Vec<u8>),
 }
 
 impl Model {
     /// Commits a batch to the store, and makes the same changes here.
     pub(crate) fn commit(&mut self, store: &Store, changes: &[Change]) {
         let mut batch = Batch::new();
-        let mut appended = Vec::new();
+        let mut placed = Vec::new();
         for change in changes {
             match change {
                 Change::Put(keyspace, key, value) => {
@@ -201,15 +223,46 @@ impl Model {
                     let offset = messages.last().map_or(0, |message| message.offset + 1) + skip;
                     batch.append(*queue, offset, *meta, payload);
                     messages.push(Message { offset, position: 0, meta: *meta, payload: payload.clone() });
-                    appended.push((*queue, messages.len() - 1));
+                    placed.push(Placed::Queue(*queue, messages.len() - 1));
                 }
+                Change::Hold { keyspace, time_ms, queue, meta, payload } => {
+                    batch.hold(*keyspace, *time_ms, *queue, *meta, payload);
+                    let EntryMeta { tag_hash, store_time_ms } = *meta;
+                    let len = payload.len() as u32;
+                    let row = HeldRow { time_ms: *time_ms, position: 0, len, tag_hash, queue: *queue, store_time_ms };
+                    placed.push(Placed::Held(*keyspace, row, payload.clone()));
+                }
+                Change::Link(at) => self.link(*at, &mut batch),
             }
         }
         let positions = wait(store.submit(batch)).unwrap().positions;
-        assert_eq!(positions.len(), appended.len());
-        for ((queue, at), position) in appended.into_iter().zip(positions) {
-            self.queues.get_mut(&queue).unwrap()[at].position = position;
+        assert_eq!(positions.len(), placed.len());
+        for (placed, position) in placed.into_iter().zip(positions) {
+            match placed {
+                Placed::Queue(queue, at) => self.queues.get_mut(&queue).unwrap()[at].position = position,
+                Placed::Held(keyspace, row, payload) => {
+                    let row = HeldRow { position, ..row };
+                    let key = HeldRow::key(row.time_ms, position).to_vec();
+                    self.keys.insert((keyspace, key.clone()), row.value().to_vec());
+                    self.held.insert((keyspace, key), payload);
+                }
+            }
         }
+    }
+
+    /// Moves one of the messages that were held before this batch to its queue.
+    fn link(&mut self, at: usize, batch: &mut Batch) {
+        let Some(at) = at.checked_rem(self.held.len()) else { return };
+        let (keyspace, key) = self.held.keys().nth(at).cloned().unwrap();
+        let payload = self.held.remove(&(keyspace, key.clone())).unwrap();
+        let value = self.keys.remove(&(keyspace, key.clone())).unwrap();
+        let row = HeldRow::read(&key, &value).unwrap();
+        let messages = self.queues.entry(row.queue).or_default();
+        let offset = messages.last().map_or(0, |message| message.offset + 1);
+        batch.link(row.queue, row.entry(offset, 7));
+        batch.delete(keyspace, &key);
+        let meta = EntryMeta { tag_hash: row.tag_hash, store_time_ms: 7 };
+        messages.push(Message { offset, position: row.position, meta, payload });
     }
 
     pub(crate) fn drop_topic(&mut self, store: &Store, topic: u32) {
@@ -229,12 +282,33 @@ impl Model {
                     .eq(expected.iter().map(|((_, key), value)| (&key[..], &value[..]))),
                 "{keyspace:?}: {found:?} instead of {expected:?}"
             );
-            for ((_, key), value) in expected {
+            let expected: Vec<_> = expected.into_iter().map(|((_, key), value)| (key, value)).collect();
+            self.check_ranges(store, keyspace, &expected);
+            for (key, value) in expected {
                 assert_eq!(store.get(keyspace, key).unwrap().as_deref(), Some(&value[..]));
             }
         }
         for (queue, messages) in &self.queues {
             self.check_queue(store, *queue, messages, &harmed);
+        }
+        for ((_, key), payload) in &self.held {
+            let position = u64::from_be_bytes(key[8..].try_into().unwrap());
+            check_payload(store, position, payload, &harmed);
+        }
+    }
+
+    /// Compares what is between two of the keys, or beside them.
+    fn check_ranges(&self, store: &Store, keyspace: Keyspace, rows: &[(&Vec<u8>, &Vec<u8>)]) {
+        let mut bounds: Vec<_> = rows.iter().step_by(1 + rows.len() / 5).map(|(key, _)| key.to_vec()).collect();
+        bounds.extend([vec![], vec![2, 0], vec![255; 17]]);
+        for (from, to) in bounds.iter().flat_map(|from| bounds.iter().map(move |to| (from, to))) {
+            for max in [1, 3, usize::MAX] {
+                let inside = rows.iter().filter(|(key, _)| *key >= from && (to.is_empty() || *key < to));
+                let expected: Vec<_> = inside.take(max).map(|(key, value)| (&key[..], &value[..])).collect();
+                let found = store.range(keyspace, from, to, max).unwrap();
+                let found: Vec<_> = found.iter().map(|(key, value)| (&key[..], &value[..])).collect();
+                assert_eq!(found, expected, "{keyspace:?} from {from:?} to {to:?}");
+            }
         }
     }
 
@@ -249,16 +323,20 @@ impl Model {
             assert_eq!(entry.position, message.position);
             assert_eq!(entry.len as usize, message.payload.len());
             assert_eq!((entry.tag_hash, entry.store_time_ms), (message.meta.tag_hash, message.meta.store_time_ms));
-            match store.read(message.position) {
-                Ok(payload) => assert_eq!(&payload[..], message.payload),
-                Err(StoreError::Corrupt { .. } | StoreError::NotFound(_)) if harmed.contains(&message.position) => {}
-                Err(error) => panic!("{error}"),
-            }
+            check_payload(store, message.position, &message.payload, harmed);
         }
         for from in (0..bounds.1 + 2).step_by(1 + entries.len() / 7) {
             let expected: Vec<_> = entries.iter().filter(|entry| entry.offset >= from).take(3).copied().collect();
             assert_eq!(store.entries(queue, from, 3).unwrap(), expected);
         }
+    }
+}
+
+fn check_payload(store: &Store, position: u64, expected: &[u8], harmed: &std::ops::Range<u64>) {
+    match store.read(position) {
+        Ok(payload) => assert_eq!(&payload[..], expected),
+        Err(StoreError::Corrupt { .. } | StoreError::NotFound(_)) if harmed.contains(&position) => {}
+        Err(error) => panic!("{error}"),
     }
 }
 
