@@ -25,6 +25,13 @@ pub fn offset_msg_id(host: SocketAddr, physical_offset: i64) -> String {
     id
 }
 
+/// The physical offset in an id that [`offset_msg_id`] made; `None` if it is none.
+pub fn offset_of_msg_id(id: &str) -> Option<i64> {
+    let digits = matches!(id.len(), 32 | 56) && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let offset = digits.then(|| id.get(id.len() - 16..)).flatten()?;
+    Some(u64::from_str_radix(offset, 16).ok()?.cast_signed())
+}
+
 /// An address as text, `host:port`, as its `Display` writes it; that of IPv4, which goes out with every message, at a
 /// fraction of the cost.
 pub fn host_text(host: SocketAddr) -> String {
@@ -74,5 +81,16 @@ mod tests {
             id("[2001:db8::1]:65535", 1).as_deref(),
             Ok("20010DB80000000000000000000000010000FFFF0000000000000001")
         );
+        for (host, offset) in [("10.1.2.255:10911", i64::MAX), ("[::1]:1", 0), ("10.1.2.255:10911", -1)] {
+            assert_eq!(id(host, offset).ok().and_then(|id| offset_of_msg_id(&id)), Some(offset));
+        }
+        for none in [
+            "",
+            "0A0102FF00002A9F0123456789ABCDE",
+            "0A0102FF00002A9F0123456789ABCDEX",
+            "0A0102FF00002A9F0123456789ABCDé",
+        ] {
+            assert_eq!(offset_of_msg_id(none), None, "{none}");
+        }
     }
 }

@@ -4,7 +4,9 @@
 mod admin;
 mod consume;
 mod send;
+mod transaction;
 
 pub use admin::*;
 pub use consume::*;
 pub use send::*;
+pub use transaction::*;

@@ -47,6 +47,14 @@ fn names_and_what_is_required() {
         "offset=1 group=g delayLevel=-1 originMsgId=m originTopic=t unitMode=false maxReconsumeTimes=3 extraInfo=h",
         &["offset", "group", "delayLevel"],
     );
+    exact::<EndTransactionRequestHeader>(
+        "topic=t producerGroup=p tranStateTableOffset=1 commitLogOffset=2 commitOrRollback=8 fromTransactionCheck=true msgId=m transactionId=m bname=b",
+        &["producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback", "msgId"],
+    );
+    exact::<CheckTransactionStateRequestHeader>(
+        "topic=t tranStateTableOffset=1 commitLogOffset=2 msgId=m transactionId=m offsetMsgId=o bname=b",
+        &["tranStateTableOffset", "commitLogOffset"],
+    );
     exact::<PopMessageRequestHeader>(
         "consumerGroup=g topic=t queueId=-1 maxMsgNums=32 invisibleTime=60000 pollTime=1 bornTime=2 initMode=1 expType=TAG exp=* order=true attemptId=a clientId=c",
         &["consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime", "initMode"],
