@@ -6,4 +6,5 @@ pub mod grpc;
 pub mod handle;
 pub mod message;
 pub mod names;
+pub mod recall;
 pub mod remoting;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::MappedMutexGuard;
 use tokio_util::sync::CancellationToken;
-use waybill_protocol::message::patch_delivery;
+use waybill_protocol::message::{Delivery, patch_delivery};
 
 use super::dead_letters::{Buried, DeadLetter};
 use super::filter::Filter;
@@ -342,8 +342,14 @@ fn answer(popped: Popped, payloads: Vec<(Entry, Bytes)>) -> Result<PopAnswer, Br
         body.extend_from_slice(payload);
         let mut message = body.split_off(start);
         let reconsume_times = i32::try_from(taken.attempts.saturating_sub(1)).unwrap_or(i32::MAX);
-        patch_delivery(&mut message, taken.offset.cast_signed(), entry.position.cast_signed(), reconsume_times)
-            .map_err(|error| BrokerError::Internal(error.to_string()))?;
+        let delivery = Delivery {
+            queue_id: taken.queue.cast_signed(),
+            queue_offset: taken.offset.cast_signed(),
+            physical_offset: entry.position.cast_signed(),
+            store_timestamp: entry.store_time_ms,
+            reconsume_times,
+        };
+        patch_delivery(&mut message, &delivery).map_err(|error| BrokerError::Internal(error.to_string()))?;
         body.unsplit(message);
         messages.push(Delivered { queue: taken.queue, offset: taken.offset });
     }

@@ -11,6 +11,7 @@ const MAGIC_V2: i32 = -626_843_477;
 
 // Positions of fields up to the first of varying length.
 const AT_MAGIC: usize = 4;
+const AT_QUEUE_ID: usize = 12;
 const AT_QUEUE_OFFSET: usize = 20;
 const AT_PHYSICAL_OFFSET: usize = 28;
 const AT_SYS_FLAG: usize = 36;
@@ -159,25 +160,37 @@ impl StoredMessage {
     }
 }
 
+/// What differs between deliveries of a message, or is not known when it is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Delivery {
+    /// The queue it is in.
+    pub queue_id: i32,
+    /// Its place there.
+    pub queue_offset: i64,
+    /// Its position in the log.
+    pub physical_offset: i64,
+    /// When it came into its queue, milliseconds since the epoch.
+    pub store_timestamp: i64,
+    /// Earlier attempts to consume it.
+    pub reconsume_times: i32,
+}
+
 /// Changes in an encoded message what differs from delivery to delivery, without decoding it.
 ///
 /// # Errors
 /// The bytes are no message; they are then as they were.
-pub fn patch_delivery(
-    encoded: &mut [u8],
-    queue_offset: i64,
-    physical_offset: i64,
-    reconsume_times: i32,
-) -> Result<(), MessageError> {
-    let at_reconsume_times = Layout::of(encoded)?.reconsume_times;
+pub fn patch_delivery(encoded: &mut [u8], delivery: &Delivery) -> Result<(), MessageError> {
+    let layout = Layout::of(encoded)?;
     let mut put = |at: usize, bytes: &[u8]| {
         if let Some(field) = encoded.get_mut(at..at + bytes.len()) {
             field.copy_from_slice(bytes);
         }
     };
-    put(AT_QUEUE_OFFSET, &queue_offset.to_be_bytes());
-    put(AT_PHYSICAL_OFFSET, &physical_offset.to_be_bytes());
-    put(at_reconsume_times, &reconsume_times.to_be_bytes());
+    put(AT_QUEUE_ID, &delivery.queue_id.to_be_bytes());
+    put(AT_QUEUE_OFFSET, &delivery.queue_offset.to_be_bytes());
+    put(AT_PHYSICAL_OFFSET, &delivery.physical_offset.to_be_bytes());
+    put(layout.store_timestamp, &delivery.store_timestamp.to_be_bytes());
+    put(layout.reconsume_times, &delivery.reconsume_times.to_be_bytes());
     Ok(())
 }
 
@@ -195,6 +208,7 @@ pub fn peek_properties(encoded: &[u8]) -> Result<&str, MessageError> {
 /// bytes.
 struct Layout {
     total: usize,
+    store_timestamp: usize,
     reconsume_times: usize,
     body: (usize, usize),
     topic: (usize, usize),
@@ -213,7 +227,8 @@ impl Layout {
         };
         let flag = read_i32(bytes, AT_SYS_FLAG, "flags")?;
         let host = |bit| if flag & bit != 0 { 20 } else { 8 };
-        let reconsume_times = AT_BORN_HOST + host(sys_flag::BORN_V6) + 8 + host(sys_flag::STORE_V6);
+        let store_timestamp = AT_BORN_HOST + host(sys_flag::BORN_V6);
+        let reconsume_times = store_timestamp + 8 + host(sys_flag::STORE_V6);
 
         let body = sized(bytes, reconsume_times + 4 + 8, 4, "body")?;
         let topic = sized(bytes, body.1, if v2 { 2 } else { 1 }, "topic")?;
@@ -221,7 +236,7 @@ impl Layout {
         if properties.1 != total {
             return Err(MessageError::SizeMismatch { stated: total, found: properties.1 });
         }
-        Ok(Self { total, reconsume_times, body, topic, properties })
+        Ok(Self { total, store_timestamp, reconsume_times, body, topic, properties })
     }
 }
 

@@ -55,6 +55,8 @@ fn names_and_what_is_required() {
         "topic=t tranStateTableOffset=1 commitLogOffset=2 msgId=m transactionId=m offsetMsgId=o bname=b",
         &["tranStateTableOffset", "commitLogOffset"],
     );
+    exact::<RecallMessageRequestHeader>("producerGroup=p topic=t recallHandle=h bname=b", &["topic", "recallHandle"]);
+    exact::<RecallMessageResponseHeader>("msgId=m", &["msgId"]);
     exact::<PopMessageRequestHeader>(
         "consumerGroup=g topic=t queueId=-1 maxMsgNums=32 invisibleTime=60000 pollTime=1 bornTime=2 initMode=1 expType=TAG exp=* order=true attemptId=a clientId=c",
         &["consumerGroup", "topic", "queueId", "maxMsgNums", "invisibleTime", "pollTime", "initMode"],

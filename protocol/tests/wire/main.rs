@@ -10,4 +10,5 @@ mod handles;
 mod headers;
 mod messages;
 mod mutations;
+mod recall;
 mod support;

@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use proptest::prelude::*;
 use waybill_protocol::message::properties::{self, PropertyError};
 use waybill_protocol::message::{
-    BatchItem, MAX_PROPERTIES, MessageError, StoredMessage, decode_batch, encode_batch, patch_delivery,
+    BatchItem, Delivery, MAX_PROPERTIES, MessageError, StoredMessage, decode_batch, encode_batch, patch_delivery,
     peek_properties, sys_flag,
 };
 
@@ -151,20 +151,29 @@ fn odd_but_harmless() {
 }
 
 #[test]
-fn patching_changes_three_fields_only() {
+fn patching_changes_what_differs_between_deliveries_only() {
+    let delivery =
+        Delivery { queue_id: 9, queue_offset: -1, physical_offset: i64::MAX, store_timestamp: 5, reconsume_times: 7 };
     for message in seeds::messages() {
         let mut bytes = encoded(&message);
         bytes.put_slice(b"what lies behind");
-        patch_delivery(&mut bytes, -1, i64::MAX, 7).unwrap();
+        patch_delivery(&mut bytes, &delivery).unwrap();
         assert!(bytes.ends_with(b"what lies behind"));
         assert_eq!(peek_properties(&bytes), Ok(message.properties.as_str()));
         let patched = read(&bytes).unwrap();
         assert_eq!(
             patched,
-            StoredMessage { queue_offset: -1, physical_offset: i64::MAX, reconsume_times: 7, ..message }
+            StoredMessage {
+                queue_id: 9,
+                queue_offset: -1,
+                physical_offset: i64::MAX,
+                store_timestamp: 5,
+                reconsume_times: 7,
+                ..message
+            }
         );
     }
-    assert_eq!(patch_delivery(&mut [0; 100], 1, 1, 1), Err(MessageError::Truncated("magic")));
+    assert_eq!(patch_delivery(&mut [0; 100], &delivery), Err(MessageError::Truncated("magic")));
     assert_eq!(peek_properties(&[]), Err(MessageError::Truncated("size")));
 }
 

@@ -73,6 +73,24 @@ headers! {
         /// Ours: the receipt handle of the delivery, to be acknowledged together with the copy. Brokers of Apache ignore it.
         extra_info: Option<String> = "extraInfo",
     }
+
+    /// RECALL_MESSAGE: takes a delayed message back before it is due.
+    RecallMessageRequestHeader {
+        /// Who sends; the topic, for producers without a group.
+        producer_group: Option<String> = "producerGroup",
+        /// The topic it was sent to.
+        topic: String = "topic",
+        /// See [`crate::recall::RecallHandle`].
+        recall_handle: String = "recallHandle",
+        /// The broker meant, for proxies.
+        broker_name: Option<String> = "bname",
+    }
+
+    /// The answer to RECALL_MESSAGE.
+    RecallMessageResponseHeader {
+        /// The id the producer gave the message.
+        msg_id: String = "msgId",
+    }
 }
 
 impl SendMessageRequestHeader {

@@ -80,9 +80,26 @@ pub fn stored_message(data: &[u8]) {
     let again = StoredMessage::decode(&mut out.freeze()).expect("own messages are messages");
     assert_eq!(again, read);
 
-    message::patch_delivery(&mut patched, 11, 22, 33).expect("a message can be patched");
+    let delivery = message::Delivery {
+        queue_id: 7,
+        queue_offset: 11,
+        physical_offset: 22,
+        store_timestamp: 44,
+        reconsume_times: 33,
+    };
+    message::patch_delivery(&mut patched, &delivery).expect("a message can be patched");
     let patched = StoredMessage::decode(&mut patched.freeze()).expect("and is one afterwards");
-    assert_eq!(patched, StoredMessage { queue_offset: 11, physical_offset: 22, reconsume_times: 33, ..read });
+    assert_eq!(
+        patched,
+        StoredMessage {
+            queue_id: 7,
+            queue_offset: 11,
+            physical_offset: 22,
+            store_timestamp: 44,
+            reconsume_times: 33,
+            ..read
+        }
+    );
 }
 
 /// The body of a batch.
