@@ -7,7 +7,6 @@ import pathlib
 import queue
 import shutil
 import subprocess
-import sys
 import threading
 
 import environment
@@ -48,8 +47,7 @@ class OperationError(Exception):
 
 
 def shell(command, folder, **more):
-    subprocess.run(command, cwd=folder, check=True, timeout=INSTALL_TIMEOUT_S, stdin=subprocess.DEVNULL,
-                   stdout=sys.stderr, **more)
+    environment.install(command, INSTALL_TIMEOUT_S, cwd=folder, **more)
 
 
 def stamped(stamp, *inputs):

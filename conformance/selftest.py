@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -13,6 +14,7 @@ sys.path[:0] = [str(HERE), str(HERE / "raw"), str(HERE / "apache")]
 import apache  # noqa: E402
 import checks  # noqa: E402
 import compare  # noqa: E402
+import environment  # noqa: E402
 import logs  # noqa: E402
 import remoting  # noqa: E402
 from clients import OperationError  # noqa: E402
@@ -146,6 +148,17 @@ class Disk(unittest.TestCase):
         (self.folder / "store").rmdir()
         with self.assertRaisesRegex(RuntimeError, "make room"):
             self.store(0.95, "sync")
+
+
+class Installing(unittest.TestCase):
+    def test_a_download_that_failed_is_tried_again_and_a_lasting_failure_is_told(self):
+        with tempfile.TemporaryDirectory() as folder:
+            once = ["sh", "-c", 'test -e done || { touch done; exit 3; }']
+            environment.install(once, 10, pauses_s=(0,), cwd=folder)
+            with self.assertRaises(subprocess.CalledProcessError) as failed:
+                environment.install(["sh", "-c", "echo >>tries; exit 4"], 10, pauses_s=(0, 0), cwd=folder)
+            self.assertEqual(failed.exception.returncode, 4)
+            self.assertEqual(len(pathlib.Path(folder, "tries").read_text().splitlines()), 3)
 
 
 if __name__ == "__main__":

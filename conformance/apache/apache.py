@@ -38,6 +38,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
+import environment  # noqa: E402
 import remoting  # noqa: E402
 
 CACHE = HERE / ".cache"
@@ -72,9 +73,8 @@ def class_path():
         pom = (HERE / "pom.xml").read_text()
         if not stamp.exists() or stamp.read_text() != pom:
             shutil.rmtree(lib, ignore_errors=True)
-            subprocess.run(["mvn", "-B", "-q", "-Dstyle.color=never", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies",
-                            "-DincludeScope=runtime", f"-DoutputDirectory={lib}"],
-                           check=True, timeout=900, stdin=subprocess.DEVNULL, stdout=sys.stderr)
+            environment.install(["mvn", "-B", "-q", "-Dstyle.color=never", "-f", HERE / "pom.xml", "dependency:copy-dependencies",
+                                 "-DincludeScope=runtime", f"-DoutputDirectory={lib}"], timeout_s=900)
             stamp.write_text(pom)
     return f"{lib}/*"
 
