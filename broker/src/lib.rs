@@ -4,6 +4,7 @@
 //! - [`catalog`]: topics and consumer groups and their settings
 //! - [`lease`]: who holds which message, and until when: a pure ledger
 //! - [`core`]: puts the three together: send, pop, ack, change, forward
+//! - [`transaction`]: halves of transactions, decisions and questions: pure
 //! - [`server`]: remoting requests and the listener
 //! - [`Broker`]: a core behind ports
 
@@ -21,6 +22,7 @@ mod liveness;
 mod metrics;
 pub mod server;
 pub mod store;
+pub mod transaction;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};

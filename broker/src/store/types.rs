@@ -22,7 +22,7 @@ pub enum Keyspace {
     Timer = 7,
     /// Halves of transactions that wait for a decision ([`super::HeldRow`]).
     Half = 8,
-    /// Decisions about transactions, which are final.
+    /// Decisions about transactions, which are final, and how often producers were asked about open ones.
     Decision = 9,
     /// How a delayed message is found that is to be recalled.
     Recall = 10,
