@@ -1,12 +1,13 @@
 //! Taking messages.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use waybill_protocol::message::{StoredMessage, properties};
 use waybill_protocol::remoting::TopicConfig;
 
-use super::{Core, filter::tag_hash};
+use super::{Core, filter::tag_hash, queues::TopicQueues};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
@@ -55,6 +56,13 @@ pub struct Sent {
     pub positions: Vec<u64>,
 }
 
+/// Where messages go.
+pub(super) struct Target {
+    pub(super) topic: Arc<TopicInfo>,
+    pub(super) queues: Arc<TopicQueues>,
+    pub(super) queue: u32,
+}
+
 /// A message as the store keeps it. Offset, position and attempts are filled in when it is delivered.
 pub(super) struct Encoded {
     pub(super) meta: EntryMeta,
@@ -67,34 +75,7 @@ impl Core {
     /// # Errors
     /// A missing or unwritable topic, an illegal message, a full disk, a store that cannot take writes.
     pub async fn send(&self, send: Send) -> Result<Sent, BrokerError> {
-        if self.config.broker_permission & 2 == 0 {
-            return Err(BrokerError::NoPermission(format!(
-                "the broker[{}] sending message is forbidden",
-                self.config.broker_name
-            )));
-        }
-        if send.messages.is_empty() || send.messages.len() > limits::SEND_BATCH_MAX {
-            return Err(BrokerError::Illegal(format!(
-                "{} messages in one send, allowed are 1 to {}",
-                send.messages.len(),
-                limits::SEND_BATCH_MAX
-            )));
-        }
-        for message in &send.messages {
-            self.check_message(message)?;
-        }
-        self.store.admit(Admit::Append)?;
-        let topic = self.topic_for_send(&send.topic, send.default_queues).await?;
-        if topic.config.perm & 2 == 0 {
-            return Err(BrokerError::NoPermission(format!("the topic[{}] sending message is forbidden", send.topic)));
-        }
-        let write_queues = u32::try_from(topic.config.write_queue_nums).unwrap_or(0);
-        let queues = self.topic_queues(topic.id);
-        let queue = match u32::try_from(send.queue_id) {
-            Err(_) => queues.take_turn(write_queues),
-            Ok(queue) => queue,
-        };
-        check_queue(&topic, queue)?;
+        let Target { topic, queues, queue } = self.target(&send).await?;
         let store_time = self.now();
         let mut encoded = Vec::with_capacity(send.messages.len());
         for message in &send.messages {
@@ -125,6 +106,39 @@ impl Core {
         Ok(Sent { queue_id: queue, first_offset, positions: committed.positions })
     }
 
+    /// Whether these messages may be sent, and where they go. A topic may be created for them.
+    pub(super) async fn target(&self, send: &Send) -> Result<Target, BrokerError> {
+        if self.config.broker_permission & 2 == 0 {
+            return Err(BrokerError::NoPermission(format!(
+                "the broker[{}] sending message is forbidden",
+                self.config.broker_name
+            )));
+        }
+        if send.messages.is_empty() || send.messages.len() > limits::SEND_BATCH_MAX {
+            return Err(BrokerError::Illegal(format!(
+                "{} messages in one send, allowed are 1 to {}",
+                send.messages.len(),
+                limits::SEND_BATCH_MAX
+            )));
+        }
+        for message in &send.messages {
+            self.check_message(message)?;
+        }
+        self.store.admit(Admit::Append)?;
+        let topic = self.topic_for_send(&send.topic, send.default_queues).await?;
+        if topic.config.perm & 2 == 0 {
+            return Err(BrokerError::NoPermission(format!("the topic[{}] sending message is forbidden", send.topic)));
+        }
+        let write_queues = u32::try_from(topic.config.write_queue_nums).unwrap_or(0);
+        let queues = self.topic_queues(topic.id);
+        let queue = match u32::try_from(send.queue_id) {
+            Err(_) => queues.take_turn(write_queues),
+            Ok(queue) => queue,
+        };
+        check_queue(&topic, queue)?;
+        Ok(Target { topic, queues, queue })
+    }
+
     fn check_message(&self, message: &OutgoingMessage) -> Result<(), BrokerError> {
         if message.body.is_empty() {
             return Err(BrokerError::Illegal("the message body is empty".into()));
@@ -146,7 +160,7 @@ impl Core {
         Ok(())
     }
 
-    fn encode_message(
+    pub(super) fn encode_message(
         &self,
         send: &Send,
         queue: u32,
@@ -174,7 +188,7 @@ impl Core {
 }
 
 /// Whether the topic has the queue.
-fn check_queue(topic: &TopicInfo, queue: u32) -> Result<(), BrokerError> {
+pub(super) fn check_queue(topic: &TopicInfo, queue: u32) -> Result<(), BrokerError> {
     let TopicConfig { topic_name, read_queue_nums, write_queue_nums, .. } = &topic.config;
     if i64::from(queue) < i64::from(*read_queue_nums.max(write_queue_nums)) {
         return Ok(());
