@@ -4,7 +4,7 @@
 //! - [`catalog`]: topics and consumer groups and their settings
 //! - [`lease`]: who holds which message, and until when: a pure ledger
 //! - [`core`]: puts the three together: send, pop, ack, change, forward
-//! - [`transaction`]: halves of transactions, decisions and questions: pure
+//! - [`timer`]: when delayed messages go to their queues: pure
 //! - [`server`]: remoting requests and the listener
 //! - [`Broker`]: a core behind ports
 
@@ -22,10 +22,10 @@ mod liveness;
 mod metrics;
 pub mod server;
 pub mod store;
-pub mod transaction;
+pub mod timer;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
 pub use metrics::Metrics;
-pub use server::Peer;
+pub use server::{Channel, Peer};
