@@ -8,7 +8,7 @@ pub mod sys_flag;
 
 pub use batch::{BatchItem, decode_batch, encode_batch};
 pub use ids::{host_text, java_hash, offset_msg_id, offset_of_msg_id};
-pub use stored::{Delivery, StoredMessage, patch_delivery, peek_properties};
+pub use stored::{Delivery, StoredMessage, patch_delivery, peek_properties, peek_sys_flag};
 
 /// The longest property string, in bytes: its length field is a signed 16-bit number.
 pub const MAX_PROPERTIES: usize = i16::MAX as usize;

@@ -15,6 +15,7 @@ mod headers;
 mod json;
 mod language;
 pub mod pop_info;
+pub mod queue_table;
 
 pub use body::*;
 pub use changed_by::{CHANGED_BY, ChangedBy};
@@ -24,3 +25,4 @@ pub use frame::{DEFAULT_MAX_FRAME, FrameError, decode, encode, encode_head};
 pub use header::{Header, HeaderError};
 pub use headers::*;
 pub use language::Language;
+pub use queue_table::MessageQueue;

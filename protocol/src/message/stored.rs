@@ -204,6 +204,11 @@ pub fn peek_properties(encoded: &[u8]) -> Result<&str, MessageError> {
     std::str::from_utf8(raw).map_err(|_| MessageError::NotUtf8("properties"))
 }
 
+/// The bits of [`sys_flag`] of an encoded message, without decoding the rest; none if it is too short to be one.
+pub fn peek_sys_flag(encoded: &[u8]) -> i32 {
+    read_i32(encoded, AT_SYS_FLAG, "flags").unwrap_or(0)
+}
+
 /// Where the parts of the message at the front of some bytes lie. All positions are within `total`, and `total` is within the
 /// bytes.
 struct Layout {

@@ -28,3 +28,5 @@ pub const COMPRESSION_LZ4: i32 = 0x100;
 pub const COMPRESSION_ZSTD: i32 = 0x200;
 /// zlib.
 pub const COMPRESSION_ZLIB: i32 = 0x300;
+/// Ours: only the consumer group that the property [`ORIGIN_GROUP`](super::properties::ORIGIN_GROUP) names gets the message.
+pub const FOR_ONE_GROUP: i32 = 0x0100_0000;

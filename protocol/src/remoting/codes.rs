@@ -214,6 +214,14 @@ pub mod own {
         LIST_LEASES = 200901,
         /// A sidecar tells which of its clients are alive. Bodies: `VouchBody`, `VouchAnswer`.
         VOUCH_FOR_CLIENTS = 200902,
+        /// What groups have before them. Header, optional: consumerGroup, topic. Answer: JSON `{"groups":[…]}`.
+        COUNT_MESSAGES = 200903,
+        /// Dead letters go back to where they came from, so many as one request may move. Header: consumerGroup; optional: queueId,
+        /// offset (where to go on), storedUntil, max, dryRun. Body, optional: JSON `{"ids":[…]}`. Answer: JSON `{"moved":[…],…}`.
+        REDRIVE_DEAD_LETTERS = 200904,
+        /// Where a message is and what each group has done with it. Header: topic, and messageId or key; optional: beginTimestamp,
+        /// endTimestamp, maxNum. Answer: JSON `{"messages":[…],…}`.
+        DESCRIBE_MESSAGE = 200905,
     }
 }
 

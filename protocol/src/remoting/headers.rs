@@ -3,10 +3,12 @@
 
 mod admin;
 mod consume;
+mod inspect;
 mod send;
 mod transaction;
 
 pub use admin::*;
 pub use consume::*;
+pub use inspect::*;
 pub use send::*;
 pub use transaction::*;
