@@ -15,7 +15,7 @@ use waybill_protocol::remoting::{
 };
 
 /// Requests that are answered.
-const ROWS: u32 = 32;
+const ROWS: u32 = 35;
 
 /// A request for something new that is added to `dispatch` needs a row here.
 #[tokio::test]
@@ -114,6 +114,24 @@ async fn row(code: i32) -> bool {
             assert_eq!(answer.ext.get("offset"), Some(expected));
             let absent = rig.call(with(ask, &[("topic", "absent"), ("queueId", "0")])).await;
             assert_eq!(absent.code, response::TOPIC_NOT_EXIST);
+        }
+        request::SEARCH_OFFSET_BY_TIMESTAMP => {
+            rig.clock.advance(1_000);
+            rig.send("t", "later").await;
+            let at = (support::START_MS + 1_000).to_string();
+            let fields = [("topic", "t"), ("queueId", "0"), ("timestamp", at.as_str())];
+            assert_eq!(rig.ok(with(ask, &fields)).await.ext.get("offset"), Some("3"));
+        }
+        request::GET_EARLIEST_MSG_STORETIME => {
+            let answer = rig.ok(with(ask, &[("topic", "t"), ("queueId", "0")])).await;
+            assert_eq!(answer.ext.get("timestamp"), Some(support::START_MS.to_string().as_str()));
+        }
+        request::INVOKE_BROKER_TO_RESET_OFFSET => {
+            let fields = [("topic", "t"), ("group", "g"), ("timestamp", "-1"), ("isForce", "true"), ("offset", "1")];
+            let answer = rig.ok(with(ask, &fields)).await;
+            let expected = r#"{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"t"}:1}}"#;
+            assert_eq!(answer.body, expected, "as upstream writes it, which is no JSON");
+            assert_eq!(rig.drain_ids("g", "t").await, ["m001", "m002"]);
         }
         own::LIST_LEASES => {
             let list = body(&rig.ok(with(ask, &[("offset", "2")])).await);

@@ -5,6 +5,7 @@
 //! built again from the store (see [`crate::Broker`]), so nothing ever has to be undone.
 
 mod ack;
+mod by_time;
 mod dead_letters;
 mod filter;
 mod gone;
@@ -13,6 +14,7 @@ mod inspect;
 mod manage;
 mod pop;
 mod queues;
+mod reset;
 mod restore;
 mod send;
 mod shrink;
@@ -32,6 +34,7 @@ pub use ack::{ChangeEntry, HandleRef};
 pub use dead_letters::Forward;
 pub use inspect::{LeaseQuery, LeaseView};
 pub use pop::{Delivered, Notice, Pop, PopAnswer};
+pub use reset::{Reset, ResetTo};
 pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
 

@@ -8,6 +8,7 @@ mod leases;
 mod listener;
 mod offsets;
 mod pop;
+mod reset;
 mod route;
 mod send;
 mod topics;
@@ -70,6 +71,9 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::UPDATE_CONSUMER_OFFSET => offsets::update(broker, command).await,
         request::GET_MAX_OFFSET => offsets::bound(broker, command, offsets::Bound::Max),
         request::GET_MIN_OFFSET => offsets::bound(broker, command, offsets::Bound::Min),
+        request::SEARCH_OFFSET_BY_TIMESTAMP => offsets::search(broker, command),
+        request::GET_EARLIEST_MSG_STORETIME => offsets::earliest(broker, command),
+        request::INVOKE_BROKER_TO_RESET_OFFSET => reset::reset(broker, command).await,
         own::LIST_LEASES => leases::list(broker, command),
         _ => Ok(Command::response(
             response::REQUEST_CODE_NOT_SUPPORTED,

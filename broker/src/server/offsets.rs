@@ -1,7 +1,7 @@
 //! Consumer offsets and the bounds of queues.
 
 use waybill_protocol::remoting::{
-    Command, OffsetResponseHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader,
+    Command, OffsetResponseHeader, QueryConsumerOffsetRequestHeader, QueueRequestHeader, SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 };
 
@@ -47,4 +47,21 @@ pub(super) fn bound(broker: &Broker, command: &Command, which: Bound) -> Answer 
         Bound::Max => max,
     };
     Ok(ok_with(&OffsetResponseHeader { offset: offset.cast_signed() }))
+}
+
+pub(super) fn search(broker: &Broker, command: &Command) -> Answer {
+    let header: SearchOffsetRequestHeader = command.header()?;
+    let upper = header.boundary_type.is_some_and(|boundary| boundary.eq_ignore_ascii_case("upper"));
+    let queue = queue_number(header.queue_id)?;
+    let offset = broker.core().search_offset(&header.topic, queue, header.timestamp, upper)?;
+    Ok(ok_with(&OffsetResponseHeader { offset: offset.cast_signed() }))
+}
+
+/// Upstream answers -1 where there is no message.
+pub(super) fn earliest(broker: &Broker, command: &Command) -> Answer {
+    let header: QueueRequestHeader = command.header()?;
+    let time = broker.core().earliest_store_time(&header.topic, queue_number(header.queue_id)?)?;
+    let mut answer = ok();
+    answer.ext.set_number("timestamp", time.unwrap_or(-1));
+    Ok(answer)
 }

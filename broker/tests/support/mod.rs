@@ -95,6 +95,10 @@ impl Rig {
         Self { broker, ..self }
     }
 
+    pub fn clock_now(&self) -> i64 {
+        waybill_ops::clock::Clock::now_ms(self.clock.as_ref())
+    }
+
     pub async fn call(&self, command: Command) -> Command {
         self.broker.handle(&self.peer, command).await.expect("an answer")
     }
