@@ -17,7 +17,7 @@ use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
 use crate::config::BrokerConfig;
-use crate::core::{Core, store_options};
+use crate::core::{Core, Step, store_options};
 use crate::error::BrokerError;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
@@ -283,9 +283,55 @@ impl Broker {
         self.liveness.as_ref().map_or(0, |liveness| liveness.lock().len())
     }
 
-    /// Looks after the store and after silent clients once a second, until the broker stops. [`Broker::serve`] does it; whoever
-    /// only calls [`Broker::handle`] runs it beside.
+    /// Moves the delayed messages that are due now to their queues. Answers how many that were.
+    ///
+    /// # Errors
+    /// The store takes no writes, or cannot be read; the next call goes on with the same messages.
+    pub async fn deliver_due(&self) -> Result<usize, BrokerError> {
+        let mut messages = 0;
+        loop {
+            match self.core().deliver_due().await? {
+                Step::Moved(more) => messages += more,
+                Step::Wait(_) => return Ok(messages),
+            }
+        }
+    }
+
+    /// Delivers delayed messages when they are due, and looks after the store and after silent clients once a second, until the broker
+    /// stops. [`Broker::serve`] does it; whoever only calls [`Broker::handle`] runs it beside.
     pub async fn keep_house(self: Arc<Self>) {
+        tokio::join!(self.deliver_delayed(), self.look_after());
+    }
+
+    /// One batch after the other while messages are due, and other work between them.
+    async fn deliver_delayed(&self) {
+        while !self.is_stopping() {
+            let core = self.core();
+            let wait = match core.deliver_due().await {
+                Ok(Step::Moved(_)) => {
+                    tokio::task::yield_now().await;
+                    continue;
+                }
+                Ok(Step::Wait(None)) => HOUSEKEEPING,
+                Ok(Step::Wait(Some(at))) => {
+                    let now = u64::try_from(self.now()).unwrap_or(0);
+                    Duration::from_millis(at.saturating_sub(now)).min(HOUSEKEEPING)
+                }
+                Err(error) => {
+                    if !self.is_stopping() {
+                        warn!(%error, "delayed messages could not be delivered; tried again in a second");
+                    }
+                    HOUSEKEEPING
+                }
+            };
+            tokio::select! {
+                () = self.stop.cancelled() => return,
+                () = core.until_sooner(wait) => {}
+            }
+        }
+    }
+
+    async fn look_after(&self) {
         let expiry = i64::try_from(self.config.channel_expired_timeout).unwrap_or(i64::MAX);
         loop {
             tokio::select! {

@@ -70,6 +70,10 @@ pub struct BrokerConfig {
     pub channel_expired_timeout: u64,
     /// Milliseconds after which what a client holds is given back if no sidecar has vouched for it, 3000 to 86400000; 0 = never.
     pub client_gone_after: u64,
+    /// Delayed messages are moved to their queues at multiples of this, in milliseconds, 1 to 60000.
+    pub timer_precision_ms: u64,
+    /// How far ahead a message may be delayed, in seconds, up to ten years.
+    pub timer_max_delay_sec: u64,
     /// Seconds a stopping broker waits for requests in hand.
     pub shutdown_grace_seconds: u64,
 }
@@ -100,6 +104,8 @@ impl Default for BrokerConfig {
             batch_max_entries: 1024,
             channel_expired_timeout: 120_000,
             client_gone_after: 30_000,
+            timer_precision_ms: 1_000,
+            timer_max_delay_sec: 3 * 86_400,
             shutdown_grace_seconds: 10,
         }
     }
@@ -147,6 +153,8 @@ impl Validate for BrokerConfig {
         if self.client_gone_after != 0 {
             within("clientGoneAfter", self.client_gone_after, 3_000, 86_400_000)?;
         }
+        within("timerPrecisionMs", self.timer_precision_ms, 1, 60_000)?;
+        within("timerMaxDelaySec", self.timer_max_delay_sec, 1, 10 * 365 * 86_400)?;
         within("shutdownGraceSeconds", self.shutdown_grace_seconds, 0, 3_600)?;
         if !matches!(self.broker_permission, 0 | 2 | 4 | 6) {
             let reason = format!("is {}, allowed are 0, 2 (write), 4 (read) and 6", self.broker_permission);

@@ -25,6 +25,9 @@ pub enum BrokerError {
     /// The message, or a batch of entries, breaks a rule; nothing of it was taken.
     #[error("{0}")]
     Illegal(String),
+    /// What is asked for cannot be done to this message, or not any more.
+    #[error("{0}")]
+    IllegalOperation(String),
     /// The receipt handle does not name a live delivery.
     #[error("the receipt handle names no live delivery: {0}")]
     StaleHandle(String),
@@ -73,6 +76,7 @@ impl BrokerError {
             Self::InvalidParameter(_) => response::INVALID_PARAMETER,
             Self::Illegal(_) => response::MESSAGE_ILLEGAL,
             Self::StaleHandle(_) => response::NO_MESSAGE,
+            Self::IllegalOperation(_) => response::ILLEGAL_OPERATION,
             Self::NotFound(_) => response::QUERY_NOT_FOUND,
             Self::NotSupported(_) => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::IllegalFilter(_) => response::SUBSCRIPTION_PARSE_FAILED,

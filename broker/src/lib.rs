@@ -5,6 +5,7 @@
 //! - [`lease`]: who holds which message, and until when: a pure ledger
 //! - [`core`]: puts the three together: send, pop, ack, change, forward
 //! - [`timer`]: when delayed messages go to their queues: pure
+//! - [`transaction`]: halves of transactions, decisions and questions: pure
 //! - [`server`]: remoting requests and the listener
 //! - [`Broker`]: a core behind ports
 
@@ -23,9 +24,10 @@ mod metrics;
 pub mod server;
 pub mod store;
 pub mod timer;
+pub mod transaction;
 
 pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
 pub use metrics::Metrics;
-pub use server::{Channel, Peer};
+pub use server::Peer;

@@ -39,6 +39,12 @@ pub const WATCHED_CLIENTS_MAX: usize = 1_000_000;
 pub const VOUCHERS_PER_CLIENT_MAX: usize = 8;
 /// Groups one client may register.
 pub const GROUPS_PER_CLIENT_MAX: usize = 1_024;
+/// Delayed messages that go to their queues with one batch.
+pub const TIMER_BATCH: usize = 1_024;
+/// Messages due in the same millisecond that one recall looks at …
+pub const RECALL_LOOKS_MAX: usize = 1_024;
+/// … and bytes of them that it reads. The one that the handle names is found at once.
+pub const RECALL_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Leases one answer to `waybill lease list` carries.
 pub const LEASE_LIST_MAX: usize = 10_000;
 /// Ledgers (consumer group on topic) in memory.

@@ -62,6 +62,10 @@ pub struct Metrics {
     clients_gone: Counter,
     leases_of_gone: Counter,
     clients_not_watched: Counter,
+    timer_held: Family<ByTopic, Counter>,
+    timer_moved: Family<ByTopic, Counter>,
+    timer_recalled: Counter,
+    timer_dropped: Counter,
 }
 
 impl Default for Metrics {
@@ -85,6 +89,10 @@ impl Default for Metrics {
             clients_gone: Counter::default(),
             leases_of_gone: Counter::default(),
             clients_not_watched: Counter::default(),
+            timer_held: Family::default(),
+            timer_moved: Family::default(),
+            timer_recalled: Counter::default(),
+            timer_dropped: Counter::default(),
         };
         let mut registry = metrics.registry.lock();
         registry.register(
@@ -148,6 +156,22 @@ impl Default for Metrics {
             "Times a client was over the limit of clients whose life is watched",
             metrics.clients_not_watched.clone(),
         );
+        registry.register(
+            "rocketmq_timer_enqueue",
+            "Messages stored that are delivered later",
+            metrics.timer_held.clone(),
+        );
+        registry.register(
+            "rocketmq_timer_dequeue",
+            "Delayed messages that went to their queues",
+            metrics.timer_moved.clone(),
+        );
+        registry.register("waybill_timer_recalled", "Delayed messages recalled", metrics.timer_recalled.clone());
+        registry.register(
+            "waybill_timer_dropped",
+            "Delayed messages dropped because their topic was deleted",
+            metrics.timer_dropped.clone(),
+        );
         drop(registry);
         metrics
     }
@@ -188,6 +212,8 @@ impl Metrics {
         let label = ByTopic { topic: topic.to_owned() };
         self.messages_in.remove(&label);
         self.bytes_in.remove(&label);
+        self.timer_held.remove(&label);
+        self.timer_moved.remove(&label);
         for group in groups {
             self.forget(topic, group);
         }
@@ -242,6 +268,22 @@ impl Metrics {
         self.clients_not_watched.inc();
     }
 
+    pub(crate) fn timer_held(&self, topic: &str, count: u64) {
+        self.timer_held.get_or_create(&ByTopic { topic: topic.to_owned() }).inc_by(count);
+    }
+
+    pub(crate) fn timer_moved(&self, topic: &str, count: u64) {
+        self.timer_moved.get_or_create(&ByTopic { topic: topic.to_owned() }).inc_by(count);
+    }
+
+    pub(crate) fn timer_recalled(&self, count: u64) {
+        self.timer_recalled.inc_by(count);
+    }
+
+    pub(crate) fn timer_dropped(&self, count: u64) {
+        self.timer_dropped.inc_by(count);
+    }
+
     pub(crate) fn store_reopened(&self) {
         self.reopened.inc();
     }
@@ -273,6 +315,21 @@ fn encode_groups(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result
     Ok(())
 }
 
+/// Delayed messages that wait, and how late the first of them is, at each scrape.
+fn encode_delays(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let core = broker.core();
+    let help = "Delayed messages that wait for their time";
+    let mut family = encoder.encode_descriptor("rocketmq_timing_messages", help, None, MetricType::Gauge)?;
+    for (topic, count) in core.all_delayed() {
+        let gauge = ConstGauge::new(i64::try_from(count).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&ByTopic { topic })?)?;
+    }
+    let overdue = i64::try_from(core.overdue_ms()).unwrap_or(i64::MAX);
+    let help = "For how long the first delayed message that is not in its queue yet has been due";
+    let metric = encoder.encode_descriptor("waybill_timer_overdue_milliseconds", help, None, MetricType::Gauge)?;
+    ConstGauge::new(overdue).encode(metric)
+}
+
 /// The store's own numbers, read at each scrape.
 struct StoreMetrics(Weak<Broker>);
 
@@ -302,6 +359,7 @@ impl Collector for StoreMetrics {
         let help = "Clients whose life is watched because they come through sidecars";
         let metric = encoder.encode_descriptor("waybill_broker_clients_watched", help, None, MetricType::Gauge)?;
         ConstGauge::new(watched).encode(metric)?;
-        encode_groups(&broker, &mut encoder)
+        encode_groups(&broker, &mut encoder)?;
+        encode_delays(&broker, &mut encoder)
     }
 }

@@ -15,7 +15,7 @@ use waybill_protocol::remoting::{
 };
 
 /// Requests that are answered.
-const ROWS: u32 = 35;
+const ROWS: u32 = 36;
 
 /// A request for something new that is added to `dispatch` needs a row here.
 #[tokio::test]
@@ -40,6 +40,7 @@ async fn row(code: i32) -> bool {
     match code {
         request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => send(&rig, code).await,
         request::CONSUMER_SEND_MSG_BACK => send_back(&rig, &got[0]).await,
+        request::RECALL_MESSAGE => recall(&rig).await,
         request::POP_MESSAGE => pop(&rig).await,
         request::NOTIFICATION => {
             let ask = with(ask, &[("consumerGroup", "g"), ("topic", "t"), ("queueId", "-1"), ("pollTime", "0")]);
@@ -209,6 +210,22 @@ async fn send(rig: &Rig, code: i32) {
     assert!(got.iter().all(|got| got.message.body == template.body && got.message.topic == "t"));
     let at = format!("{:016X}", got[0].message.physical_offset);
     assert!(ids[0].ends_with(&at), "the id {} says where the message lies: {at}", ids[0]);
+}
+
+async fn recall(rig: &Rig) {
+    let plain = Rig::send_command("t", "later", None, "later");
+    let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+    properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELAY_SEC, "10");
+    let send = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body);
+    let sent: SendMessageResponseHeader = rig.ok(send.clone()).await.header().unwrap();
+    rig.ok(send).await;
+    let handle = sent.recall_handle.unwrap();
+    let ask = Command::request(request::RECALL_MESSAGE);
+    let ask = with(ask, &[("producerGroup", "p"), ("topic", "t"), ("recallHandle", handle.as_str())]);
+    assert_eq!(rig.ok(ask.clone()).await.ext.get("msgId"), Some("later"));
+    assert_eq!(rig.call(ask).await.code, response::QUERY_NOT_FOUND);
+    rig.clock.advance(10_000);
+    assert_eq!(rig.broker.deliver_due().await.unwrap(), 0, "nor does the copy of a repeated send come");
 }
 
 async fn send_back(rig: &Rig, got: &Got) {

@@ -396,22 +396,6 @@ async fn pop_codes_cut_to_sixteen_bits_are_understood() {
     assert_eq!(rig.got(&rig.call(command).await)[0].id(), "m");
 }
 
-/// C34, over remoting: what the broker cannot keep for later is refused, not delivered at once.
-#[tokio::test]
-async fn a_delay_given_as_a_property_is_refused_and_nothing_is_stored() {
-    let rig = Rig::new();
-    rig.topic("t", 1).await;
-    rig.group("g").await;
-    for (name, value) in [("TIMER_DELIVER_MS", "1900000000000"), ("TIMER_DELAY_SEC", "5"), ("DELAY", "3")] {
-        let mut command = Rig::send_command("t", "m", None, "x");
-        command.ext.set("i", format!("UNIQ_KEY\u{1}m\u{2}{name}\u{1}{value}\u{2}"));
-        let answer = rig.call(command).await;
-        assert_eq!(answer.code, response::REQUEST_CODE_NOT_SUPPORTED, "{name}");
-        assert!(answer.remark.unwrap().contains(name));
-    }
-    assert!(rig.drain_ids("g", "t").await.is_empty());
-}
-
 #[tokio::test]
 async fn a_notification_tells_of_messages_without_taking_them() {
     let rig = Rig::new();

@@ -11,7 +11,7 @@ mod attributes;
 mod tests;
 mod validate;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -63,6 +63,8 @@ pub struct GroupInfo {
 #[derive(Debug)]
 pub struct Catalog {
     topics: RwLock<BTreeMap<String, Arc<TopicInfo>>>,
+    /// The name of the topic with a number.
+    topic_names: RwLock<HashMap<u32, String>>,
     groups: RwLock<BTreeMap<String, Arc<GroupInfo>>>,
     writer: Mutex<u32>,
 }
@@ -76,7 +78,12 @@ pub struct Writer<'a> {
 impl Catalog {
     fn new() -> Self {
         // 0 stands for no topic and no group.
-        Self { topics: RwLock::default(), groups: RwLock::default(), writer: Mutex::new(1) }
+        Self {
+            topics: RwLock::default(),
+            topic_names: RwLock::default(),
+            groups: RwLock::default(),
+            writer: Mutex::new(1),
+        }
     }
 
     /// Reads the catalog from the store.
@@ -94,6 +101,7 @@ impl Catalog {
         for (key, value) in store.scan(Keyspace::Topic, &[])? {
             let info: TopicInfo = parse(&key, &value, |info: &TopicInfo| info.config.topic_name.as_str())?;
             next_id = next_id.max(info.id.saturating_add(1));
+            catalog.topic_names.write().insert(info.id, info.config.topic_name.clone());
             catalog.topics.write().insert(info.config.topic_name.clone(), Arc::new(info));
         }
         for (key, value) in store.scan(Keyspace::Group, &[])? {
@@ -108,6 +116,12 @@ impl Catalog {
     /// A topic by its name.
     pub fn topic(&self, name: &str) -> Option<Arc<TopicInfo>> {
         self.topics.read().get(name).cloned()
+    }
+
+    /// A topic by its number.
+    pub fn topic_by_id(&self, id: u32) -> Option<Arc<TopicInfo>> {
+        let name = self.topic_names.read().get(&id).cloned()?;
+        self.topic(&name).filter(|topic| topic.id == id)
     }
 
     /// A group by its name.
@@ -158,6 +172,7 @@ impl Writer<'_> {
         self.take_id(info.id, batch);
         batch.put(Keyspace::Topic, info.config.topic_name.as_bytes(), &row);
         let info = Arc::new(info);
+        self.catalog.topic_names.write().insert(info.id, info.config.topic_name.clone());
         self.catalog.topics.write().insert(info.config.topic_name.clone(), Arc::clone(&info));
         Ok(info)
     }
@@ -192,6 +207,7 @@ impl Writer<'_> {
     /// Takes a topic out of the catalog; its messages are the caller's to drop.
     pub fn delete_topic(&mut self, name: &str, batch: &mut Batch) -> Option<Arc<TopicInfo>> {
         let info = self.catalog.topics.write().remove(name)?;
+        self.catalog.topic_names.write().remove(&info.id);
         batch.delete(Keyspace::Topic, name.as_bytes());
         Some(info)
     }

@@ -7,6 +7,7 @@
 mod ack;
 mod by_time;
 mod dead_letters;
+mod delay;
 mod filter;
 mod gone;
 mod holders;
@@ -32,6 +33,7 @@ use waybill_ops::clock::Clock;
 
 pub use ack::{ChangeEntry, HandleRef};
 pub use dead_letters::Forward;
+pub use delay::Step;
 pub use inspect::{LeaseQuery, LeaseView};
 pub use pop::{Delivered, Notice, Pop, PopAnswer};
 pub use reset::{Reset, ResetTo};
@@ -44,6 +46,7 @@ use crate::error::BrokerError;
 use crate::lease::Ledger;
 use crate::metrics::Metrics;
 use crate::store::Store;
+use delay::Delays;
 use holders::Holders;
 use queues::TopicQueues;
 use wake::Waiters;
@@ -92,6 +95,7 @@ pub struct Core {
     topics: RwLock<HashMap<u32, Arc<TopicQueues>>>,
     ledgers: RwLock<HashMap<(u32, u32), Arc<GroupTopic>>>,
     holders: Holders,
+    delays: Delays,
     polls: Arc<AtomicUsize>,
     store_host: SocketAddr,
     stop: CancellationToken,

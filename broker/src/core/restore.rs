@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use waybill_ops::clock::Clock;
 
+use super::delay::Delays;
 use super::holders::Holders;
 use super::{Core, GroupTopic};
 use crate::catalog::Catalog;
@@ -51,6 +52,7 @@ impl Core {
             rows.entry((row.group, row.topic)).or_default().leases.push((row.queue, row.offset, row.lease));
         }
         let holders = Holders::load(&store, &holders)?;
+        let delays = Delays::load(&store, config.timer_precision_ms)?;
         let core = Self {
             store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
             config,
@@ -61,6 +63,7 @@ impl Core {
             topics: RwLock::default(),
             ledgers: RwLock::default(),
             holders,
+            delays,
             polls: Arc::new(AtomicUsize::new(0)),
             stop: CancellationToken::new(),
         };

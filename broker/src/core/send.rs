@@ -11,7 +11,7 @@ use super::{Core, filter::tag_hash, queues::TopicQueues};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
-use crate::store::{Admit, Batch, EntryMeta, QueueKey};
+use crate::store::{Admit, Batch, EntryMeta, Keyspace, QueueKey};
 
 /// One message to store.
 #[derive(Debug, Clone)]
@@ -50,8 +50,10 @@ pub struct Send {
 pub struct Sent {
     /// The queue they are in.
     pub queue_id: u32,
-    /// Offset of the first; the others follow without a gap.
+    /// Offset of the first; the others follow without a gap. Of a message that is in no queue yet, its position.
     pub first_offset: u64,
+    /// When the first is due, milliseconds since 1970, if it is delayed.
+    pub due_ms: Option<u64>,
     /// Position in the log of each.
     pub positions: Vec<u64>,
 }
@@ -74,7 +76,8 @@ impl Core {
     ///
     /// # Errors
     /// A missing or unwritable topic, an illegal message, a full disk, a store that cannot take writes.
-    pub async fn send(&self, send: Send) -> Result<Sent, BrokerError> {
+    pub async fn send(&self, mut send: Send) -> Result<Sent, BrokerError> {
+        let delays = self.delays_of(&mut send.messages)?;
         let Target { topic, queues, queue } = self.target(&send).await?;
         let store_time = self.now();
         let mut encoded = Vec::with_capacity(send.messages.len());
@@ -93,17 +96,27 @@ impl Core {
             check_queue(&now, queue)?;
             let first = *next;
             let mut batch = Batch::new();
-            for message in &encoded {
-                batch.append(key, *next, message.meta, &message.payload);
-                *next += 1;
+            for (message, due_ms) in encoded.iter().zip(&delays) {
+                match due_ms {
+                    Some(due_ms) => batch.hold(Keyspace::Timer, *due_ms, key, message.meta, &message.payload),
+                    None => {
+                        batch.append(key, *next, message.meta, &message.payload);
+                        *next += 1;
+                    }
+                }
             }
-            (first, self.store.submit(batch))
+            ((*next > first).then_some(first), self.store.submit(batch))
         };
         let committed = commit.await?;
+        self.held(&topic, delays.iter().copied().flatten());
         let bytes = encoded.iter().map(|message| message.payload.len() as u64).sum();
         self.metrics.messages_in(&send.topic, encoded.len() as u64, bytes);
-        queues.arrived(queue);
-        Ok(Sent { queue_id: queue, first_offset, positions: committed.positions })
+        if first_offset.is_some() {
+            queues.arrived(queue);
+        }
+        let first_offset = first_offset.or(committed.positions.first().copied()).unwrap_or(0);
+        let due_ms = delays.first().copied().flatten();
+        Ok(Sent { queue_id: queue, first_offset, due_ms, positions: committed.positions })
     }
 
     /// Whether these messages may be sent, and where they go. A topic may be created for them.

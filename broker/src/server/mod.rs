@@ -8,6 +8,7 @@ mod leases;
 mod listener;
 mod offsets;
 mod pop;
+mod recall;
 mod reset;
 mod route;
 mod send;
@@ -43,6 +44,7 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::SEND_MESSAGE => send::send(broker, peer, command, send::Form::LongNames).await,
         request::SEND_MESSAGE_V2 => send::send(broker, peer, command, send::Form::SingleLetters).await,
         request::SEND_BATCH_MESSAGE => send::send(broker, peer, command, send::Form::Batch).await,
+        request::RECALL_MESSAGE => recall::recall(broker, command).await,
         request::CONSUMER_SEND_MSG_BACK => send::send_back(broker, command).await,
         request::POP_MESSAGE => pop::pop(broker, peer, command).await,
         request::NOTIFICATION => pop::notification(broker, peer, command).await,

@@ -1,13 +1,14 @@
 //! SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE and CONSUMER_SEND_MSG_BACK.
 
 use waybill_protocol::message::{decode_batch, offset_msg_id, properties, sys_flag};
+use waybill_protocol::recall::RecallHandle;
 use waybill_protocol::remoting::{
     Command, ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
 };
 
 use super::{Answer, Peer, ack::handle_ref, ok, ok_with};
 use crate::Broker;
-use crate::core::{Forward, OutgoingMessage, Send};
+use crate::core::{Forward, OutgoingMessage, Send, Sent};
 use crate::error::BrokerError;
 
 /// How the request is written down.
@@ -39,10 +40,8 @@ pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: 
         let properties = header.properties.unwrap_or_default();
         vec![OutgoingMessage { flag: header.flag, body: command.body.clone(), properties }]
     };
-    if let Some(name) = messages.iter().find_map(|message| delayed_by(&message.properties)) {
-        return Err(BrokerError::NotSupported(format!("delayed messages are not supported yet ({name} is set)")));
-    }
     let ids: Vec<String> = messages.iter().map(|message| unique_key(&message.properties)).collect();
+    let topic = header.topic.clone();
     let sent = broker
         .core()
         .send(Send {
@@ -64,11 +63,24 @@ pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: 
         queue_offset: sent.first_offset.cast_signed(),
         transaction_id: ids.first().cloned().filter(|id| !id.is_empty()),
         batch_uniq_id: (ids.len() > 1).then(|| ids.join(",")),
-        recall_handle: None,
+        recall_handle: recall_handle(broker, &topic, &sent, &ids),
     });
     answer.ext.set("MSG_REGION", "DefaultRegion");
     answer.ext.set("TRACE_ON", "true");
     Ok(answer)
+}
+
+/// What takes a delayed message back: there is one if it was sent alone, and has an id.
+fn recall_handle(broker: &Broker, topic: &str, sent: &Sent, ids: &[String]) -> Option<String> {
+    let ([position], [id]) = (sent.positions.as_slice(), ids) else { return None };
+    let handle = RecallHandle {
+        topic: topic.to_owned(),
+        broker_name: broker.name().to_owned(),
+        time_ms: i64::try_from(sent.due_ms?).ok()?,
+        message_id: id.clone(),
+        position: Some(*position),
+    };
+    (!id.is_empty()).then(|| handle.to_string())
 }
 
 /// A client gives up on a message (delay level below 0).
@@ -93,11 +105,4 @@ pub(super) async fn send_back(broker: &Broker, command: &Command) -> Answer {
 
 fn unique_key(raw: &str) -> String {
     properties::get(raw, properties::UNIQ_KEY).unwrap_or_default().to_owned()
-}
-
-/// The property that asks for a delay, if any does.
-fn delayed_by(raw: &str) -> Option<&'static str> {
-    let timed = [properties::TIMER_DELIVER_MS, properties::TIMER_DELAY_MS, properties::TIMER_DELAY_SEC];
-    let leveled = properties::get(raw, properties::DELAY).is_some_and(|level| level != "0");
-    if leveled { Some(properties::DELAY) } else { timed.into_iter().find(|name| properties::get(raw, name).is_some()) }
 }
