@@ -21,6 +21,8 @@ RISE_MAX = 0.05
 LIMIT_S = 120
 # Paths with threads: how often one waits for another differs from run to run, and only ever adds. The lowest of so many runs counts.
 RUNS = 5
+# Runs more, at most, of a path that is over its gate: on a busy machine all of a few may have waited much.
+RUNS_MORE = 20
 
 
 def check(profile, accept):
@@ -33,8 +35,9 @@ def check(profile, accept):
         return close(0, 0, len(calls))
     written = json.loads(GATES.read_text())
     recorded, compiler = written.get(profile, {}), rustc()
+    gates = {} if accept else recorded.get("paths", {})
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        counted = dict(zip(calls, pool.map(lambda name: round(count(program, name) / calls[name]), calls)))
+        counted = dict(zip(calls, pool.map(lambda name: round(count(program, name, calls[name], gates.get(name))), calls)))
     for name, instructions in counted.items():
         gate = recorded.get("paths", {}).get(name)
         say(f"  {name:16} {instructions:10,} instructions" + (f", gate {gate:,} ({instructions / gate - 1:+.1%})" if gate else ", no gate"))
@@ -71,11 +74,6 @@ def rustc():
     return subprocess.run(["rustc", "--version"], check=True, capture_output=True, text=True, timeout=LIMIT_S).stdout.strip()
 
 
-def count(program, name):
-    """Instructions of all calls of a path."""
-    return min(total(program, name) for _ in range(RUNS if name.startswith("broker-") else 1))
-
-
 def total(program, name):
     """Instructions of one run, between the beginning and the end of what is measured."""
     with tempfile.TemporaryDirectory(prefix="waybill-callgrind-") as folder:
@@ -88,3 +86,15 @@ def total(program, name):
             raise RuntimeError(f"{name} under valgrind ended with {done.returncode}:\n{done.stderr}")
         dump = next(text for file in out.parent.iterdir() if "Trigger: --dump-after" in (text := file.read_text()))
         return int(re.search(r"^totals: (\d+)", dump, re.MULTILINE).group(1))
+
+
+def count(program, name, calls, gate, run=total):
+    """Instructions of a call of a path that is taken so many times in each `run`. `gate`: what it should not be over, if anything."""
+    if not name.startswith("broker-"):
+        return run(program, name) / calls
+    lowest = min(run(program, name) for _ in range(RUNS)) / calls
+    for _ in range(RUNS_MORE):
+        if gate is None or lowest <= gate * (1 + RISE_MAX):
+            break
+        lowest = min(lowest, run(program, name) / calls)
+    return lowest

@@ -77,6 +77,15 @@ class Instructions(unittest.TestCase):
         self.assertEqual(callgrind.broken({"a": 100, "b": 100}, {"a": 105, "b": 106}), ["b"])
         self.assertEqual(callgrind.broken({"a": 100}, {"a": 10}), [])
 
+    def test_the_lowest_run_counts_and_what_is_over_its_gate_is_run_more_often(self):
+        def count(gate, *runs):
+            left = list(runs)
+            return callgrind.count("program", "broker-send", 10, gate, lambda *_: left.pop(0)), len(left)
+        self.assertEqual(count(100, 1000, 1050, 1300, 1200, 1100, 900), (100, 1))
+        self.assertEqual(count(100, 1100, 1100, 1100, 1100, 1100, 1060, 1040, 900), (104, 1))
+        self.assertEqual(count(100, *[1100] * 30), (110, 30 - callgrind.RUNS - callgrind.RUNS_MORE))
+        self.assertEqual(count(None, *[1100] * 30), (110, 30 - callgrind.RUNS))
+
     def test_every_path_has_a_gate_and_every_gate_a_path(self):
         self.assertEqual(callgrind.broken({"gone": 1}, {"new": 1}), ["new", "gone"])
 
