@@ -11,6 +11,7 @@ import itertools
 import json
 import socket
 import struct
+import time
 from dataclasses import dataclass, field
 
 # Request codes used here (names as in RocketMQ).
@@ -26,7 +27,9 @@ ACK_MESSAGE = 200051
 CHANGE_MESSAGE_INVISIBLETIME = 200053
 BATCH_ACK_MESSAGE = 200151
 
-SUCCESS = 0
+SUCCESS, SYSTEM_BUSY = 0, 2
+# How long a busy broker is asked again to make a topic or a group, seconds.
+BUSY_S = 60
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 # Version of the peer we claim to be (V5_3_3): new enough for standard JSON in route answers.
 CLIENT_VERSION = 479
@@ -36,6 +39,10 @@ _opaque = itertools.count(1)
 
 class RemotingError(Exception):
     """The answer's code was not SUCCESS, or the connection broke."""
+
+
+class Busy(RemotingError):
+    """The server has no time now."""
 
 
 @dataclass
@@ -150,7 +157,8 @@ def call(address, code, ext, body=b"", timeout_s=10.0):
     with Connection(host, port, timeout_s) as c:
         answer = c.request(code, ext, body)
     if answer.code != SUCCESS:
-        raise RemotingError(f"{address} answered {answer.code} to {code}: {answer.remark}")
+        kind = Busy if answer.code == SYSTEM_BUSY else RemotingError
+        raise kind(f"{address} answered {answer.code} to {code}: {answer.remark}")
     return answer
 
 
@@ -206,12 +214,23 @@ class Admin:
         return [e["brokerAddrs"]["0"] for e in entries if "0" in e.get("brokerAddrs", {})]
 
     def create_topic(self, topic, message_type="NORMAL", queues=4):
-        for broker in self.brokers:
-            call(broker, UPDATE_AND_CREATE_TOPIC, topic_header(topic, message_type, queues))
+        self._make(UPDATE_AND_CREATE_TOPIC, topic_header(topic, message_type, queues))
 
     def create_group(self, group, **settings):
+        self._make(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group_body(group, **settings))
+
+    def _make(self, code, header, body=b""):
+        """Asks every broker; a busy one again, which is harmless, for what is there already stays as it is."""
         for broker in self.brokers:
-            call(broker, UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group_body(group, **settings))
+            end = time.monotonic() + BUSY_S
+            while True:
+                try:
+                    call(broker, code, header, body)
+                    break
+                except (Busy, TimeoutError):
+                    if time.monotonic() > end:
+                        raise
+                    time.sleep(0.5)
 
     def topic_routed(self, topic):
         """Whether every name server has a route of the topic (true where there is none to ask)."""

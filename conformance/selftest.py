@@ -150,6 +150,20 @@ class Disk(unittest.TestCase):
             self.store(0.95, "sync")
 
 
+class Making(unittest.TestCase):
+    def test_a_busy_broker_is_asked_again_and_another_refusal_is_told(self):
+        admin = remoting.Admin("")
+        admin.brokers.append("broker:1")
+        answers = [remoting.Busy("later"), TimeoutError(), None, remoting.RemotingError("no")]
+        with unittest.mock.patch("remoting.call", side_effect=answers) as call, unittest.mock.patch("time.sleep"):
+            admin.create_topic("t")
+            self.assertEqual(call.call_count, 3)
+            self.assertRaises(remoting.RemotingError, admin.create_group, "g")
+        with unittest.mock.patch("remoting.call", side_effect=remoting.Busy("never")), \
+                unittest.mock.patch("time.sleep"), unittest.mock.patch("remoting.BUSY_S", -1):
+            self.assertRaises(remoting.Busy, admin.create_topic, "t")
+
+
 class Installing(unittest.TestCase):
     def test_a_download_that_failed_is_tried_again_and_a_lasting_failure_is_told(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -48,6 +48,8 @@ MAIN = {"namesrv": "org.apache.rocketmq.namesrv.NamesrvStartup",
         "broker": "org.apache.rocketmq.broker.BrokerStartup",
         "proxy": "org.apache.rocketmq.proxy.ProxyStartup"}
 UP_TIMEOUT_S = 120
+# For `broker_set`: Apache's broker turns away what waited for 200 ms (a send) to 5 s (a topic to be made). On a busy machine much does.
+PATIENT = {f"waitTimeMillsIn{queue}Queue": 30_000 for queue in ("Send", "Pull", "LitePull", "Heartbeat", "Ack", "Transaction", "AdminBroker")}
 # Apache's broker refuses messages when its disk is fuller than this, whatever it is configured to bear.
 DISK_FULL = 0.9
 # What is left for a run's own messages and for what others write meanwhile.

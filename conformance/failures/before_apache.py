@@ -17,15 +17,13 @@ COUNT = 20
 LEASE_S = {ON: 12, OFF: 60}
 # How long after the end of a lease Apache's broker may take to deliver again, seconds.
 REVIVE_S = 15
-# Apache's broker turns away what waited for 200 ms.
-BROKER_SETTINGS = {f"waitTimeMillsIn{queue}Queue": 10_000 for queue in ("Send", "Pull", "LitePull", "Heartbeat", "Ack")}
 
 
 @row("both killed, Apache's broker", kinds=("raw",), seconds=130, modes=(BOTH,))
 def both_killed(folder, kind, mode):
     """20 clients and their sidecar die, once with renewal on and once off: back after the short lease or the consume timeout."""
     with Processes(folder) as house:
-        a = apache.Apache(dir=folder / "apache", auto_create_group=False, broker_set=BROKER_SETTINGS, detached=False)
+        a = apache.Apache(dir=folder / "apache", auto_create_group=False, broker_set=apache.PATIENT, detached=False)
         house.stack.callback(a.stop)
         a.up(proxy=False)
         house.announced, house.admin = a.namesrv, remoting.Admin(f"{a.namesrv},{a.broker}")

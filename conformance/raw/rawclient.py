@@ -12,7 +12,7 @@ from rocketmq.grpc_protocol import definition_pb2 as d
 from rocketmq.grpc_protocol import service_pb2 as s
 from rocketmq.grpc_protocol.service_pb2_grpc import MessagingServiceStub
 
-TIMEOUT_S = 10
+TIMEOUT_S = 30
 MESSAGE_BYTES_MAX = 64 * 1024 * 1024
 
 
