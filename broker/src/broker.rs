@@ -17,11 +17,12 @@ use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
 use crate::config::BrokerConfig;
-use crate::core::{Core, Step, store_options};
+use crate::core::{Core, Question, Step, store_options};
 use crate::error::BrokerError;
+use crate::limits;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
-use crate::server::{self, Peer};
+use crate::server::{self, Channel, Peer};
 use crate::store::{Health, Options};
 
 /// How often the health of the store and silent clients are looked after.
@@ -269,6 +270,39 @@ impl Broker {
         }
     }
 
+    /// Asks producers about transactions that are open for long, and gives up those about which they were asked often enough. Answers how
+    /// many questions were asked.
+    ///
+    /// # Errors
+    /// The store takes no writes; the next call tries once more.
+    pub async fn check_transactions(&self) -> Result<u64, BrokerError> {
+        let mut told = 0;
+        loop {
+            let core = self.core();
+            let due = core.transactions_due(limits::CHECKS_PER_BATCH).await?;
+            if due.is_empty() {
+                return Ok(told);
+            }
+            let asked = due.iter().map(|question| (question, self.clients().producers(&question.producer_group)));
+            let (with, without): (Vec<_>, Vec<_>) = asked.partition(|(_, producers)| !producers.is_empty());
+            let positions =
+                |asked: &[(&Question, Vec<Channel>)]| asked.iter().map(|(q, _)| q.position).collect::<Vec<_>>();
+            let open = core.asking(&positions(&with), &positions(&without)).await?;
+            self.metrics.nobody_to_ask(without.len() as u64);
+            for (question, producers) in with.iter().filter(|(question, _)| open.contains(&question.position)) {
+                let Some(request) = server::question(self, question) else { continue };
+                // Another one each time, as far as there are others.
+                let first = question.checks as usize % producers.len();
+                if producers[first..].iter().chain(&producers[..first]).any(|producer| producer.tell(request.clone())) {
+                    self.metrics.transaction_check();
+                    told += 1;
+                } else {
+                    self.metrics.nobody_to_ask(1);
+                }
+            }
+        }
+    }
+
     /// Those of these clients that are watched, and when somebody last vouched for them, milliseconds since 1970.
     pub(crate) fn vouched_for<'a>(&self, clients: impl Iterator<Item = &'a str>) -> BTreeMap<String, i64> {
         let Some(liveness) = &self.liveness else { return BTreeMap::new() };
@@ -348,6 +382,9 @@ impl Broker {
             }
             if let Err(error) = self.release_gone_clients().await {
                 warn!(%error, "what gone clients hold could not be given back; tried again in a second");
+            }
+            if let Err(error) = self.check_transactions().await {
+                warn!(%error, "producers could not be asked about open transactions; tried again in a second");
             }
         }
     }

@@ -4,10 +4,20 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::error::BrokerError;
 use crate::limits;
+use crate::server::Channel;
+
+/// How a client speaks to the broker, and is spoken to.
+#[derive(Debug, Clone)]
+pub(crate) struct Way {
+    /// The number of the connection.
+    pub(crate) connection: u64,
+    /// The way back.
+    pub(crate) channel: Channel,
+}
 
 #[derive(Debug)]
 struct Client {
-    connection: u64,
+    way: Way,
     last_heartbeat_ms: i64,
     consumer_groups: BTreeSet<String>,
     producer_groups: BTreeSet<String>,
@@ -18,6 +28,7 @@ struct Client {
 pub(crate) struct Clients {
     clients: HashMap<String, Client>,
     consumers: BTreeMap<String, BTreeSet<String>>,
+    producers: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl Clients {
@@ -28,7 +39,7 @@ impl Clients {
     pub(crate) fn heartbeat(
         &mut self,
         now_ms: i64,
-        connection: u64,
+        way: Way,
         client_id: &str,
         consumer_groups: BTreeSet<String>,
         producer_groups: BTreeSet<String>,
@@ -52,7 +63,10 @@ impl Clients {
         for group in &consumer_groups {
             self.consumers.entry(group.clone()).or_default().insert(client_id.to_owned());
         }
-        let client = Client { connection, last_heartbeat_ms: now_ms, consumer_groups, producer_groups };
+        for group in &producer_groups {
+            self.producers.entry(group.clone()).or_default().insert(client_id.to_owned());
+        }
+        let client = Client { way, last_heartbeat_ms: now_ms, consumer_groups, producer_groups };
         self.clients.insert(client_id.to_owned(), client);
         Ok(())
     }
@@ -66,6 +80,7 @@ impl Clients {
         }
         if let Some(group) = producer_group {
             client.producer_groups.remove(group);
+            remove_member(&mut self.producers, group, client_id);
         }
         if client.consumer_groups.is_empty() && client.producer_groups.is_empty() {
             self.clients.remove(client_id);
@@ -74,7 +89,7 @@ impl Clients {
 
     /// A connection is closed: forgets the clients that last spoke through it.
     pub(crate) fn connection_closed(&mut self, connection: u64) {
-        self.forget(|client| client.connection == connection);
+        self.forget(|client| client.way.connection == connection);
     }
 
     /// Forgets clients that sent no heartbeat for `expiry_ms`.
@@ -85,6 +100,12 @@ impl Clients {
     /// Client ids that consume in a group, in order.
     pub(crate) fn consumers(&self, group: &str) -> Vec<String> {
         self.consumers.get(group).map(|ids| ids.iter().cloned().collect()).unwrap_or_default()
+    }
+
+    /// The ways to those who produce in a group, in the order of their ids; not more than can be tried for one question.
+    pub(crate) fn producers(&self, group: &str) -> Vec<Channel> {
+        let ids = self.producers.get(group).into_iter().flatten().take(limits::PRODUCERS_TRIED);
+        ids.filter_map(|id| self.clients.get(id)).map(|client| client.way.channel.clone()).collect()
     }
 
     fn forget(&mut self, gone: impl Fn(&Client) -> bool) {
@@ -101,15 +122,18 @@ impl Clients {
             for group in &client.consumer_groups {
                 remove_member(&mut self.consumers, group, client_id);
             }
+            for group in &client.producer_groups {
+                remove_member(&mut self.producers, group, client_id);
+            }
         }
     }
 }
 
-fn remove_member(consumers: &mut BTreeMap<String, BTreeSet<String>>, group: &str, client_id: &str) {
-    if let Some(members) = consumers.get_mut(group) {
+fn remove_member(all: &mut BTreeMap<String, BTreeSet<String>>, group: &str, client_id: &str) {
+    if let Some(members) = all.get_mut(group) {
         members.remove(client_id);
         if members.is_empty() {
-            consumers.remove(group);
+            all.remove(group);
         }
     }
 }
@@ -122,25 +146,29 @@ mod tests {
         names.iter().map(|name| (*name).to_owned()).collect()
     }
 
+    fn by(connection: u64) -> Way {
+        Way { connection, channel: Channel::none() }
+    }
+
     #[test]
     fn a_heartbeat_replaces_what_the_client_named_before() {
         let mut clients = Clients::default();
-        clients.heartbeat(0, 1, "c", groups(&["a", "b"]), groups(&[])).expect("taken");
-        clients.heartbeat(1, 1, "c", groups(&["b"]), groups(&["p"])).expect("taken");
+        clients.heartbeat(0, by(1), "c", groups(&["a", "b"]), groups(&[])).expect("taken");
+        clients.heartbeat(1, by(1), "c", groups(&["b"]), groups(&["p"])).expect("taken");
         assert!(clients.consumers("a").is_empty());
         assert_eq!(clients.consumers("b"), ["c"]);
         clients.unregister("c", Some("b"), None);
         assert!(clients.consumers("b").is_empty());
-        assert_eq!(clients.clients.len(), 1, "it still produces");
+        assert_eq!((clients.clients.len(), clients.producers("p").len()), (1, 1), "it still produces");
         clients.unregister("c", None, Some("p"));
-        assert!(clients.clients.is_empty());
+        assert!(clients.clients.is_empty() && clients.producers("p").is_empty());
     }
 
     #[test]
     fn silence_and_a_closed_connection_both_forget() {
         let mut clients = Clients::default();
-        clients.heartbeat(0, 1, "old", groups(&["g"]), groups(&[])).expect("taken");
-        clients.heartbeat(100, 2, "new", groups(&["g"]), groups(&[])).expect("taken");
+        clients.heartbeat(0, by(1), "old", groups(&["g"]), groups(&[])).expect("taken");
+        clients.heartbeat(100, by(2), "new", groups(&["g"]), groups(&[])).expect("taken");
         clients.expire(101, 100);
         assert_eq!(clients.consumers("g"), ["new"]);
         clients.connection_closed(1);
@@ -150,8 +178,26 @@ mod tests {
     }
 
     #[test]
+    fn producers_are_found_by_their_groups_as_long_as_they_are_connected() {
+        let mut clients = Clients::default();
+        clients.heartbeat(0, by(1), "c", groups(&[]), groups(&["p", "q"])).expect("taken");
+        clients.heartbeat(0, by(2), "d", groups(&[]), groups(&["q"])).expect("taken");
+        let found = |clients: &Clients| ["p", "q", "r"].map(|group| clients.producers(group).len());
+        assert_eq!(found(&clients), [1, 2, 0]);
+        clients.heartbeat(1, by(1), "c", groups(&[]), groups(&["r"])).expect("taken");
+        assert_eq!(found(&clients), [0, 1, 1]);
+        clients.connection_closed(1);
+        assert_eq!(found(&clients), [0, 1, 0]);
+        clients.expire(1_000, 100);
+        assert!(clients.producers.is_empty() && clients.clients.is_empty());
+    }
+
+    #[test]
     fn a_nameless_client_is_refused() {
         let mut clients = Clients::default();
-        assert!(matches!(clients.heartbeat(0, 1, "", groups(&[]), groups(&[])), Err(BrokerError::InvalidParameter(_))));
+        assert!(matches!(
+            clients.heartbeat(0, by(1), "", groups(&[]), groups(&[])),
+            Err(BrokerError::InvalidParameter(_))
+        ));
     }
 }

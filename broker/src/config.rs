@@ -74,6 +74,14 @@ pub struct BrokerConfig {
     pub timer_precision_ms: u64,
     /// How far ahead a message may be delayed, in seconds, up to ten years.
     pub timer_max_delay_sec: u64,
+    /// Milliseconds after which the producer of an open transaction is first asked about it, 1 to 86400000; a message may say otherwise.
+    pub transaction_time_out: u64,
+    /// Milliseconds from one question about an open transaction to the next, 1 to 86400000.
+    pub transaction_check_interval: u64,
+    /// Questions about one transaction, 1 to 1000; with none answered it is rolled back, and its message is kept in TRANS_CHECK_MAX_TIME_TOPIC.
+    pub transaction_check_max: u32,
+    /// Milliseconds after which a transaction is rolled back in the same way though no producer could be asked, 1000 to 2592000000.
+    pub transaction_give_up_after: u64,
     /// Seconds a stopping broker waits for requests in hand.
     pub shutdown_grace_seconds: u64,
 }
@@ -106,6 +114,10 @@ impl Default for BrokerConfig {
             client_gone_after: 30_000,
             timer_precision_ms: 1_000,
             timer_max_delay_sec: 3 * 86_400,
+            transaction_time_out: 6_000,
+            transaction_check_interval: 30_000,
+            transaction_check_max: 15,
+            transaction_give_up_after: 3 * 86_400_000,
             shutdown_grace_seconds: 10,
         }
     }
@@ -155,6 +167,10 @@ impl Validate for BrokerConfig {
         }
         within("timerPrecisionMs", self.timer_precision_ms, 1, 60_000)?;
         within("timerMaxDelaySec", self.timer_max_delay_sec, 1, 10 * 365 * 86_400)?;
+        within("transactionTimeOut", self.transaction_time_out, 1, 86_400_000)?;
+        within("transactionCheckInterval", self.transaction_check_interval, 1, 86_400_000)?;
+        within("transactionCheckMax", u64::from(self.transaction_check_max), 1, 1_000)?;
+        within("transactionGiveUpAfter", self.transaction_give_up_after, 1_000, 30 * 86_400_000)?;
         within("shutdownGraceSeconds", self.shutdown_grace_seconds, 0, 3_600)?;
         if !matches!(self.broker_permission, 0 | 2 | 4 | 6) {
             let reason = format!("is {}, allowed are 0, 2 (write), 4 (read) and 6", self.broker_permission);

@@ -34,6 +34,9 @@ pub enum BrokerError {
     /// A message or offset that was asked for is not there.
     #[error("{0}")]
     NotFound(String),
+    /// A transaction was decided otherwise before.
+    #[error("{0}")]
+    Decided(String),
     /// The request asks for something this release does not do.
     #[error("{0}")]
     NotSupported(String),
@@ -78,6 +81,7 @@ impl BrokerError {
             Self::StaleHandle(_) => response::NO_MESSAGE,
             Self::IllegalOperation(_) => response::ILLEGAL_OPERATION,
             Self::NotFound(_) => response::QUERY_NOT_FOUND,
+            Self::Decided(_) => response::ILLEGAL_OPERATION,
             Self::NotSupported(_) => response::REQUEST_CODE_NOT_SUPPORTED,
             Self::IllegalFilter(_) => response::SUBSCRIPTION_PARSE_FAILED,
             Self::PollingTimeout => response::POLLING_TIMEOUT,

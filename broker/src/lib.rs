@@ -30,4 +30,4 @@ pub use broker::Broker;
 pub use config::{BrokerConfig, FlushDiskType};
 pub use error::BrokerError;
 pub use metrics::Metrics;
-pub use server::Peer;
+pub use server::{Channel, Peer};

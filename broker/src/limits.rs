@@ -39,6 +39,16 @@ pub const WATCHED_CLIENTS_MAX: usize = 1_000_000;
 pub const VOUCHERS_PER_CLIENT_MAX: usize = 8;
 /// Groups one client may register.
 pub const GROUPS_PER_CLIENT_MAX: usize = 1_024;
+/// Producers of one group that are tried for one question about a transaction, until one can be told.
+pub const PRODUCERS_TRIED: usize = 16;
+/// Halves of transactions that wait for a decision; more are refused.
+pub const HALVES_MAX: usize = 1_000_000;
+/// Decisions about transactions that are remembered …
+pub const DECISIONS_MAX: usize = 100_000;
+/// … and for how long, in milliseconds. Whoever decides again afterwards hears that there is no such transaction.
+pub const DECISIONS_MS: i64 = 24 * 3_600_000;
+/// Halves that are looked at together for whether their producers are to be asked; one batch in the log.
+pub const CHECKS_PER_BATCH: usize = 256;
 /// Delayed messages that go to their queues with one batch.
 pub const TIMER_BATCH: usize = 1_024;
 /// Messages due in the same millisecond that one recall looks at …

@@ -1,5 +1,6 @@
 //! What the broker counts. Upstream's names where upstream has the metric.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
 
@@ -18,6 +19,7 @@ use waybill_protocol::remoting::codes;
 use crate::Broker;
 use crate::lease::Counts;
 use crate::store::{Entry, Health};
+use crate::transaction::Decision;
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByTopic {
@@ -66,6 +68,11 @@ pub struct Metrics {
     timer_moved: Family<ByTopic, Counter>,
     timer_recalled: Counter,
     timer_dropped: Counter,
+    committed: Counter,
+    rolled_back: Counter,
+    given_up: Counter,
+    transaction_checks: Counter,
+    nobody_to_ask: Counter,
 }
 
 impl Default for Metrics {
@@ -93,6 +100,11 @@ impl Default for Metrics {
             timer_moved: Family::default(),
             timer_recalled: Counter::default(),
             timer_dropped: Counter::default(),
+            committed: Counter::default(),
+            rolled_back: Counter::default(),
+            given_up: Counter::default(),
+            transaction_checks: Counter::default(),
+            nobody_to_ask: Counter::default(),
         };
         let mut registry = metrics.registry.lock();
         registry.register(
@@ -155,6 +167,27 @@ impl Default for Metrics {
             "waybill_broker_clients_not_watched",
             "Times a client was over the limit of clients whose life is watched",
             metrics.clients_not_watched.clone(),
+        );
+        registry.register("rocketmq_commit_messages", "Transactions committed", metrics.committed.clone());
+        registry.register(
+            "rocketmq_rollback_messages",
+            "Transactions rolled back by producers",
+            metrics.rolled_back.clone(),
+        );
+        registry.register(
+            "waybill_broker_transactions_given_up",
+            "Transactions rolled back because nobody said what became of them",
+            metrics.given_up.clone(),
+        );
+        registry.register(
+            "waybill_broker_transaction_checks",
+            "Questions to producers about open transactions",
+            metrics.transaction_checks.clone(),
+        );
+        registry.register(
+            "waybill_broker_transaction_checks_unheard",
+            "Times nobody could be asked about an open transaction",
+            metrics.nobody_to_ask.clone(),
         );
         registry.register(
             "rocketmq_timer_enqueue",
@@ -268,6 +301,23 @@ impl Metrics {
         self.clients_not_watched.inc();
     }
 
+    pub(crate) fn transaction_ended(&self, decision: Decision) {
+        let counter = match decision {
+            Decision::Commit => &self.committed,
+            Decision::Rollback => &self.rolled_back,
+            Decision::GivenUp => &self.given_up,
+        };
+        counter.inc();
+    }
+
+    pub(crate) fn transaction_check(&self) {
+        self.transaction_checks.inc();
+    }
+
+    pub(crate) fn nobody_to_ask(&self, times: u64) {
+        self.nobody_to_ask.inc_by(times);
+    }
+
     pub(crate) fn timer_held(&self, topic: &str, count: u64) {
         self.timer_held.get_or_create(&ByTopic { topic: topic.to_owned() }).inc_by(count);
     }
@@ -359,6 +409,22 @@ impl Collector for StoreMetrics {
         let help = "Clients whose life is watched because they come through sidecars";
         let metric = encoder.encode_descriptor("waybill_broker_clients_watched", help, None, MetricType::Gauge)?;
         ConstGauge::new(watched).encode(metric)?;
+        let mut halves: HashMap<u32, i64> = HashMap::new();
+        for half in broker.core().open_halves() {
+            *halves.entry(half.queue.topic).or_default() += 1;
+        }
+        let mut family = encoder.encode_descriptor(
+            "rocketmq_half_messages",
+            "Messages of open transactions, by the topic they are for",
+            None,
+            MetricType::Gauge,
+        )?;
+        for topic in broker.core().catalog().topics() {
+            if let Some(open) = halves.get(&topic.id) {
+                let labels = ByTopic { topic: topic.config.topic_name.clone() };
+                ConstGauge::new(*open).encode(family.encode_family(&labels)?)?;
+            }
+        }
         encode_groups(&broker, &mut encoder)?;
         encode_delays(&broker, &mut encoder)
     }

@@ -5,17 +5,18 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Got, Rig};
-use waybill_protocol::message::{BatchItem, encode_batch, properties};
+use waybill_protocol::message::{BatchItem, encode_batch, offset_of_msg_id, properties, sys_flag};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
     BitSet, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, Command, ConsumerData,
-    ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader, HeartbeatData, PopMessageResponseHeader, ProducerData,
-    SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, VouchBody,
+    ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader, EndTransactionRequestHeader, HeartbeatData,
+    PopMessageResponseHeader, ProducerData, SendMessageRequestHeader, SendMessageResponseHeader,
+    SubscriptionGroupConfig, VouchBody,
 };
 
 /// Requests that are answered.
-const ROWS: u32 = 36;
+const ROWS: u32 = 37;
 
 /// A request for something new that is added to `dispatch` needs a row here.
 #[tokio::test]
@@ -40,6 +41,7 @@ async fn row(code: i32) -> bool {
     match code {
         request::SEND_MESSAGE | request::SEND_MESSAGE_V2 | request::SEND_BATCH_MESSAGE => send(&rig, code).await,
         request::CONSUMER_SEND_MSG_BACK => send_back(&rig, &got[0]).await,
+        request::END_TRANSACTION => end_transaction(&rig).await,
         request::RECALL_MESSAGE => recall(&rig).await,
         request::POP_MESSAGE => pop(&rig).await,
         request::NOTIFICATION => {
@@ -416,6 +418,29 @@ async fn groups(rig: &Rig, code: i32) {
             assert!(all["forbiddenTable"].is_object() && all["dataVersion"].is_object(), "{all}");
         }
     }
+}
+
+async fn end_transaction(rig: &Rig) {
+    let plain = Rig::send_command("t", "half", None, "half");
+    let header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+    let header = SendMessageRequestHeader { sys_flag: sys_flag::TRANSACTION_PREPARED, ..header };
+    let half = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body);
+    let sent: SendMessageResponseHeader = rig.ok(half).await.header().unwrap();
+    assert!(rig.pop("g", "t", 32, 60_000).await.is_empty(), "nobody sees it");
+    let position = offset_of_msg_id(&sent.msg_id).unwrap();
+    let end = |flag: i32| {
+        Command::request(request::END_TRANSACTION).with_header(&EndTransactionRequestHeader {
+            producer_group: "p".into(),
+            tran_state_table_offset: sent.queue_offset,
+            commit_log_offset: position,
+            commit_or_rollback: flag,
+            msg_id: "half".into(),
+            ..Default::default()
+        })
+    };
+    rig.ok(end(sys_flag::TRANSACTION_COMMIT)).await;
+    assert_eq!(rig.pop("g", "t", 32, 60_000).await[0].id(), "half");
+    assert_eq!(rig.call(end(sys_flag::TRANSACTION_ROLLBACK)).await.code, response::ILLEGAL_OPERATION);
 }
 
 async fn clients(rig: &Rig, code: i32) {

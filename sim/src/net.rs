@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
-use waybill_broker::Peer;
+use waybill_broker::{Channel, Peer};
 use waybill_protocol::remoting::{Command, FLAG_ONEWAY};
 use waybill_sidecar::backend::{Transport, TransportError};
 
@@ -108,7 +108,8 @@ impl SimTransport {
             return Some(known.peer.clone());
         }
         let number = self.net.numbers.fetch_add(1, Ordering::SeqCst) + 1;
-        let peer = Peer { address: ([10, 0, 0, 1], 40_000).into(), connection: number, gone: CancellationToken::new() };
+        let (address, gone) = (([10, 0, 0, 1], 40_000).into(), CancellationToken::new());
+        let peer = Peer { address, connection: number, gone, channel: Channel::none() };
         connections.insert(broker.address.clone(), Connection { number, broker_process: process, peer: peer.clone() });
         Some(peer)
     }

@@ -201,6 +201,17 @@ impl Core {
         Ok(topic.id)
     }
 
+    /// The number of the topic of messages whose transactions were given up; its rows go into `batch` if it is new.
+    pub(super) fn given_up_topic(&self, writer: &mut Writer<'_>, batch: &mut Batch) -> Result<u32, BrokerError> {
+        let name = super::transaction::GIVEN_UP_TOPIC;
+        if let Some(topic) = self.catalog.topic(name) {
+            return Ok(topic.id);
+        }
+        let topic = writer.put_topic(topic_config(name, 1, BTreeMap::new()), self.now(), batch)?;
+        info!(topic = name, "topic of given-up transactions created");
+        Ok(topic.id)
+    }
+
     fn submit_if_changed(&self, batch: Batch) -> Option<Commit> {
         (!batch.is_empty()).then(|| self.store.submit(batch))
     }

@@ -20,6 +20,7 @@ mod restore;
 mod send;
 mod shrink;
 mod source;
+mod transaction;
 mod wake;
 
 use std::collections::HashMap;
@@ -39,6 +40,7 @@ pub use pop::{Delivered, Notice, Pop, PopAnswer};
 pub use reset::{Reset, ResetTo};
 pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
+pub use transaction::{End, Question};
 
 use crate::catalog::{Catalog, GroupInfo, TopicInfo};
 use crate::config::BrokerConfig;
@@ -46,6 +48,7 @@ use crate::error::BrokerError;
 use crate::lease::Ledger;
 use crate::metrics::Metrics;
 use crate::store::Store;
+use crate::transaction::Transactions;
 use delay::Delays;
 use holders::Holders;
 use queues::TopicQueues;
@@ -96,6 +99,8 @@ pub struct Core {
     ledgers: RwLock<HashMap<(u32, u32), Arc<GroupTopic>>>,
     holders: Holders,
     delays: Delays,
+    /// Locked before the counters of queues and after the catalog's writer.
+    transactions: Mutex<Transactions>,
     polls: Arc<AtomicUsize>,
     store_host: SocketAddr,
     stop: CancellationToken,

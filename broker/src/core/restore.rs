@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 use waybill_ops::clock::Clock;
@@ -53,6 +53,7 @@ impl Core {
         }
         let holders = Holders::load(&store, &holders)?;
         let delays = Delays::load(&store, config.timer_precision_ms)?;
+        let transactions = Mutex::new(super::transaction::restore(&config, &store)?);
         let core = Self {
             store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
             config,
@@ -64,6 +65,7 @@ impl Core {
             ledgers: RwLock::default(),
             holders,
             delays,
+            transactions,
             polls: Arc::new(AtomicUsize::new(0)),
             stop: CancellationToken::new(),
         };

@@ -7,6 +7,7 @@ use waybill_protocol::remoting::{
 
 use super::{Answer, Peer, ok, ok_json};
 use crate::Broker;
+use crate::clients::Way;
 use crate::error::BrokerError;
 use crate::limits;
 
@@ -19,7 +20,8 @@ pub(super) async fn heartbeat(broker: &Broker, peer: &Peer, command: &Command) -
     }
     let consumers = data.consumer_data_set.into_iter().map(|consumer| consumer.group_name).collect();
     let producers = data.producer_data_set.into_iter().map(|producer| producer.group_name).collect();
-    broker.clients().heartbeat(broker.now(), peer.connection, &data.client_id, consumers, producers)?;
+    let way = Way { connection: peer.connection, channel: peer.channel.clone() };
+    broker.clients().heartbeat(broker.now(), way, &data.client_id, consumers, producers)?;
     Ok(ok())
 }
 

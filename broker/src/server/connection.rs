@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use waybill_protocol::remoting::codes::own;
 use waybill_protocol::remoting::{self, Command};
 
+use super::channel::Channel;
 use crate::Broker;
 use crate::limits;
 
@@ -35,13 +36,22 @@ pub struct Peer {
     pub connection: u64,
     /// Cancelled when the connection is closed.
     pub gone: CancellationToken,
+    /// The way back.
+    pub channel: Channel,
 }
 
 impl Peer {
     /// The peer of requests that come from this process.
     #[must_use]
     pub fn local() -> Self {
-        Self { address: SocketAddr::from(([127, 0, 0, 1], 0)), connection: 0, gone: CancellationToken::new() }
+        Self::local_with(Channel::none())
+    }
+
+    /// The same, with a way back.
+    #[must_use]
+    pub fn local_with(channel: Channel) -> Self {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self { address, connection: 0, gone: CancellationToken::new(), channel }
     }
 }
 
@@ -69,11 +79,13 @@ pub(crate) async fn serve(
     if let Err(error) = stream.set_nodelay(true) {
         debug!(%address, %error, "TCP_NODELAY could not be set");
     }
-    let peer = Peer { address, connection, gone: CancellationToken::new() };
     let (reader, writer) = stream.into_split();
     let (answers, to_write) = mpsc::channel(WRITE_BATCH);
+    let room = Arc::new(Semaphore::new(limits::RESPONSE_BYTES_PER_CONNECTION_MAX / KIB));
+    let channel = way_back(&answers, Arc::clone(&room));
+    let peer = Peer { address, connection, gone: CancellationToken::new(), channel };
     let writing = tokio::spawn(write_answers(writer, to_write, peer.clone()));
-    read_requests(reader, answers, &broker, &peer, &stop).await;
+    read_requests(reader, answers, room, &broker, &peer, &stop).await;
     // Requests in hand still hold a sender; the writer ends with the last of them, or at once if the peer is gone.
     if let Err(error) = writing.await {
         warn!(%address, %error, "the writer of a connection failed");
@@ -82,15 +94,25 @@ pub(crate) async fn serve(
     broker.connection_closed(&peer);
 }
 
+/// What the broker asks goes the way of the answers, and waits for nothing. It keeps no connection open.
+fn way_back(answers: &mpsc::Sender<Outgoing>, room: Arc<Semaphore>) -> Channel {
+    let answers = answers.downgrade();
+    Channel::new(move |command| {
+        let Some(answers) = answers.upgrade() else { return false };
+        let Ok(permit) = Arc::clone(&room).try_acquire_many_owned(kib(command.body.len())) else { return false };
+        answers.try_send(Outgoing { command, _room: permit }).is_ok()
+    })
+}
+
 async fn read_requests(
     mut reader: OwnedReadHalf,
     answers: mpsc::Sender<Outgoing>,
+    room: Arc<Semaphore>,
     broker: &Arc<Broker>,
     peer: &Peer,
     stop: &CancellationToken,
 ) {
     let requests = Arc::new(Semaphore::new(limits::REQUESTS_PER_CONNECTION_MAX));
-    let room = Arc::new(Semaphore::new(limits::RESPONSE_BYTES_PER_CONNECTION_MAX / KIB));
     let mut buffer = BytesMut::new();
     loop {
         loop {

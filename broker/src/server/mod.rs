@@ -1,6 +1,7 @@
 //! Remoting requests: which code is answered by whom. One file per family; none of them knows sockets, except the listener.
 
 mod ack;
+mod channel;
 mod clients;
 mod connection;
 mod groups;
@@ -13,9 +14,12 @@ mod reset;
 mod route;
 mod send;
 mod topics;
+mod transaction;
 
+pub use channel::Channel;
 pub use connection::Peer;
 pub(crate) use listener::serve;
+pub(crate) use transaction::question;
 
 use waybill_protocol::remoting::codes::{canonical, own, request, response};
 use waybill_protocol::remoting::{BodyError, Command, Header, HeaderError, JsonBody};
@@ -46,6 +50,7 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::SEND_BATCH_MESSAGE => send::send(broker, peer, command, send::Form::Batch).await,
         request::RECALL_MESSAGE => recall::recall(broker, command).await,
         request::CONSUMER_SEND_MSG_BACK => send::send_back(broker, command).await,
+        request::END_TRANSACTION => transaction::end(broker, command).await,
         request::POP_MESSAGE => pop::pop(broker, peer, command).await,
         request::NOTIFICATION => pop::notification(broker, peer, command).await,
         request::POLLING_INFO => pop::polling_info(broker, command),

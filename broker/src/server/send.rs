@@ -27,9 +27,7 @@ pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: 
         Form::LongNames => SendMessageRequestHeader::decode_v1(&command.ext)?,
         Form::SingleLetters | Form::Batch => SendMessageRequestHeader::decode_v2(&command.ext)?,
     };
-    if header.sys_flag & sys_flag::TRANSACTION == sys_flag::TRANSACTION_PREPARED {
-        return Err(BrokerError::NotSupported("transaction messages are not supported yet".into()));
-    }
+    let half = header.sys_flag & sys_flag::TRANSACTION == sys_flag::TRANSACTION_PREPARED;
     let messages = if form == Form::Batch || header.batch == Some(true) {
         decode_batch(command.body.clone())
             .map_err(|error| BrokerError::Illegal(error.to_string()))?
@@ -40,21 +38,25 @@ pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: 
         let properties = header.properties.unwrap_or_default();
         vec![OutgoingMessage { flag: header.flag, body: command.body.clone(), properties }]
     };
+    if half && let Some(name) = messages.iter().find_map(|message| delayed_by(&message.properties)) {
+        return Err(BrokerError::Illegal(format!("the message of a transaction cannot be delayed ({name} is set)")));
+    }
     let ids: Vec<String> = messages.iter().map(|message| unique_key(&message.properties)).collect();
     let topic = header.topic.clone();
-    let sent = broker
-        .core()
-        .send(Send {
-            topic: header.topic,
-            queue_id: header.queue_id,
-            default_queues: header.default_topic_queue_nums,
-            sys_flag: header.sys_flag,
-            born_timestamp: header.born_timestamp,
-            born_host: peer.address,
-            reconsume_times: header.reconsume_times.unwrap_or(0),
-            messages,
-        })
-        .await?;
+    let send = Send {
+        topic: header.topic,
+        queue_id: header.queue_id,
+        default_queues: header.default_topic_queue_nums,
+        sys_flag: header.sys_flag,
+        born_timestamp: header.born_timestamp,
+        born_host: peer.address,
+        reconsume_times: header.reconsume_times.unwrap_or(0),
+        messages,
+    };
+    let sent = match half {
+        true => broker.core().send_half(send, &header.producer_group).await?,
+        false => broker.core().send(send).await?,
+    };
     let offset_ids: Vec<String> =
         sent.positions.iter().map(|position| offset_msg_id(broker.store_host(), position.cast_signed())).collect();
     let mut answer = ok_with(&SendMessageResponseHeader {
@@ -105,4 +107,11 @@ pub(super) async fn send_back(broker: &Broker, command: &Command) -> Answer {
 
 fn unique_key(raw: &str) -> String {
     properties::get(raw, properties::UNIQ_KEY).unwrap_or_default().to_owned()
+}
+
+/// The property that asks for a delay, if any does.
+fn delayed_by(raw: &str) -> Option<&'static str> {
+    let timed = [properties::TIMER_DELIVER_MS, properties::TIMER_DELAY_MS, properties::TIMER_DELAY_SEC];
+    let leveled = properties::get(raw, properties::DELAY).is_some_and(|level| level != "0");
+    if leveled { Some(properties::DELAY) } else { timed.into_iter().find(|name| properties::get(raw, name).is_some()) }
 }

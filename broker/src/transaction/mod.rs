@@ -182,11 +182,17 @@ impl Transactions {
         self.open.values().map(|half| &half.row)
     }
 
+    /// What was decided about the half at this position, and when, if that is remembered.
+    #[must_use]
+    pub fn decided(&self, position: u64) -> Option<(Decision, i64)> {
+        self.decided.get(&position).copied()
+    }
+
     /// Somebody decides about the half at this position.
     pub fn end(&mut self, now_ms: i64, position: u64, decision: Decision, changes: &mut Vec<Change>) -> Ended {
         let Some(half) = self.open.remove(&position) else {
-            let before = self.decided.get(&position);
-            return before.map_or(Ended::Unknown, |(decision, at_ms)| Ended::Before(*decision, *at_ms));
+            let before = self.decided(position);
+            return before.map_or(Ended::Unknown, |(decision, at_ms)| Ended::Before(decision, at_ms));
         };
         self.due.remove(&(half.next_check_ms, position));
         self.decided.insert(position, (decision, now_ms));
