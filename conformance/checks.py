@@ -372,20 +372,30 @@ def redelivery(t):
     """Not acked within its 10 s: comes back with attempt 2 and the same id, not earlier."""
     topic, group = t.topic(queues=1), t.group()
     producer, consumer = t.producer(topic), t.consumer(group, topic)
+    # An answer that a busy client gave up waiting for may have had the message, and then that was a delivery as well: seen, it proves
+    # nothing, and another message is sent. One that is counted wrong is so each time.
+    for tries_left in (2, 1, 0):
+        note, counted = redelivered(t, topic, producer, consumer)
+        if counted == (1, 2):
+            return note
+        expect(tries_left and min(counted) >= 1 and counted[0] < counted[1], f"attempts {counted}")
+
+
+def redelivered(t, topic, producer, consumer):
+    """A message that is received and not acknowledged comes back after its lease; a note, and which attempts both deliveries were."""
     message_id = t.send(producer, topic, b"again")
     first, received_at = [], 0.0
     while not first and t.left() > 0:
         before = time.monotonic()
         first, received_at = t.receive(consumer, max=1, invisible_s=INVISIBLE_MIN_S), before
-    expect(len(first) == 1 and first[0]["attempt"] == 1, f"first delivery {first}")
+    expect(len(first) == 1, "not received")
     second = t.receive_until(consumer, 1, within_s=INVISIBLE_MIN_S + LATE_S, invisible_s=INVISIBLE_MIN_S)
     after = time.monotonic() - received_at
     expect(len(second) == 1, f"not back after {after:.1f} s")
     expect(second[0]["id"] == message_id == first[0]["id"], "another id")
-    expect(second[0]["attempt"] == 2, f"attempt {second[0]['attempt']}")
     expect(after >= INVISIBLE_MIN_S, f"back after {after:.1f} s")
     t.ack(consumer, second[0])
-    return f"back after {after:.1f} s"
+    return f"back after {after:.1f} s", (first[0]["attempt"], second[0]["attempt"])
 
 
 @check("share")
