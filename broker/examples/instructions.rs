@@ -203,6 +203,7 @@ fn pops(ledger: &mut Ledger) -> Vec<LeaseRef> {
         max: POP,
         invisible_ms: INVISIBLE_MS,
         holder: 1,
+        attempt: 0,
         max_attempts: u32::MAX,
         in_flight_max: usize::MAX,
         scan_max: 800,

@@ -75,6 +75,7 @@ impl Bench {
             max: 32,
             invisible_ms: MINUTE,
             holder: 1,
+            attempt: 0,
             max_attempts: u32::MAX,
             in_flight_max: usize::MAX,
             scan_max: 800,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::MappedMutexGuard;
 use tokio_util::sync::CancellationToken;
-use waybill_protocol::message::{Delivery, patch_delivery};
+use waybill_protocol::message::{Delivery, java_hash, patch_delivery};
 
 use super::dead_letters::{Buried, DeadLetter};
 use super::filter::Filter;
@@ -51,6 +51,8 @@ pub struct Pop {
     pub expression: Option<String>,
     /// The client that will hold the messages, if it said who it is.
     pub client_id: Option<String>,
+    /// Names this request: the same name again by the same client is given what the first was, as the same delivery.
+    pub attempt_id: Option<String>,
 }
 
 /// One message that was given out.
@@ -267,6 +269,7 @@ impl Core {
             max: pop.max,
             invisible_ms: pop.invisible_ms,
             holder: pop.client_id.as_deref().map_or(0, |client| self.holders.number(client, &mut batch)),
+            attempt: pop.attempt_id.as_deref().filter(|id| !id.is_empty()).map_or(0, name_of),
             max_attempts: u32::try_from(asked.group.config.retry_max_times).unwrap_or(0).saturating_add(1),
             in_flight_max: self.in_flight_max(),
             scan_max: SCAN_MAX,
@@ -330,6 +333,11 @@ impl Core {
         // Nobody waits for it. If it cannot be written the broker opens the store anew, and the leases end by themselves.
         drop(self.submit_changes(&asked.consumer, &entries));
     }
+}
+
+/// A number for the id of an attempt. Two ids of one client with the same number are as unlikely as that they were made twice.
+fn name_of(attempt_id: &str) -> u32 {
+    java_hash(attempt_id).cast_unsigned().max(1)
 }
 
 /// Copies the messages into one body, each with its place and its attempt.

@@ -62,6 +62,14 @@ impl Order {
         self.groups.get(&group).is_some_and(|g| g.pop != pop || g.taken < g.rows.len())
     }
 
+    /// Whether there is an open row of the group before `offset` that pop number `pop` did not take itself.
+    pub(super) fn blocks_row(&self, group: u32, pop: u64, offset: u64) -> bool {
+        self.groups.get(&group).is_some_and(|g| {
+            let taken = if g.pop == pop { g.taken } else { 0 };
+            g.rows.range(..offset).nth(taken).is_some()
+        })
+    }
+
     /// The group that may be given out and comes after `cursor`, the longest waiting first.
     pub(super) fn next_available(&self, cursor: Option<(i64, u32)>) -> Option<(i64, u32)> {
         let from = cursor.map_or(Bound::Unbounded, Bound::Excluded);

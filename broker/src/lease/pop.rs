@@ -5,6 +5,7 @@ use super::queue::Queue;
 use super::types::{
     Change, ChangedBy, Lease, MAX_COUNT, MAX_MS, NO_GROUP, PopArgs, Popped, Progress, Source, Taken, Verdict,
 };
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 /// Every such pop looks for new messages first, the others for expired leases.
@@ -54,6 +55,16 @@ impl Ledger {
             stopped: false,
             more: false,
         };
+        if pop.is_repetition(&self.queues) {
+            for id in args.queues.clone() {
+                if let Some(queue) = self.queues.get_mut(&id) {
+                    pop.take_again(id, queue);
+                }
+            }
+        }
+        if !pop.taken.is_empty() {
+            return self.finish(pop);
+        }
         // New ones once more at the end: dead letters may have made room under the in-flight limit.
         let passes: &[Kind] = if self.pops.is_multiple_of(NEW_FIRST_EVERY) {
             &[Kind::New, Kind::Expired, Kind::New]
@@ -169,6 +180,36 @@ impl Pop<'_> {
         !self.stopped && self.taken.len() + self.dead.len() < self.args.max
     }
 
+    /// Whether this may be an earlier receive once more, whose answer was lost. It was not if the client has said something about
+    /// one of the messages.
+    fn is_repetition(&self, queues: &BTreeMap<u32, Queue>) -> bool {
+        let PopArgs { attempt, holder, .. } = *self.args;
+        let heard = |queue: &Queue| {
+            queue.named(attempt).any(|(_, lease)| lease.holder == holder && lease.changed_by == ChangedBy::Client)
+        };
+        attempt != 0 && holder != 0 && !self.args.queues.clone().filter_map(|id| queues.get(&id)).any(heard)
+    }
+
+    /// What an earlier receive of the same name by the same client took: the same once more, as the same delivery but with handles
+    /// of its own, for what is under way with the old ones may still arrive.
+    fn take_again(&mut self, id: u32, queue: &mut Queue) {
+        let PopArgs { attempt, holder, .. } = *self.args;
+        let taken: Vec<(u64, Lease)> =
+            queue.named(attempt).filter(|(_, lease)| lease.holder == holder).map(|(at, lease)| (at, *lease)).collect();
+        for (offset, lease) in taken {
+            let blocked = |group| queue.order().is_some_and(|order| order.blocks_row(group, self.number, offset));
+            if lease.order_group.is_some_and(blocked) {
+                continue;
+            }
+            if !self.wants_more() || !lease.is_live(self.now) && !self.has_room(queue) {
+                return;
+            }
+            if self.examine(id, offset) == Verdict::Deliver {
+                self.take(id, queue, offset, Lease { uncounted: true, ..lease });
+            }
+        }
+    }
+
     /// Expired leases, the oldest deadline first.
     fn take_expired(&mut self, id: u32, queue: &mut Queue) {
         let mut cursor = None;
@@ -226,6 +267,7 @@ impl Pop<'_> {
             holder: 0,
             order_group: None,
             uncounted: false,
+            attempt: 0,
         };
         if let Some(order) = queue.order() {
             let group = self.source.message_group(id, offset).unwrap_or(NO_GROUP);
@@ -275,6 +317,7 @@ impl Pop<'_> {
             holder: self.args.holder,
             order_group: before.order_group,
             uncounted: false,
+            attempt: self.args.attempt,
         };
         queue.put(offset, lease);
         queue.last_pop_ms = queue.last_pop_ms.max(self.now);

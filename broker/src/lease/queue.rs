@@ -18,6 +18,8 @@ pub(super) struct Queue {
     pub(super) last_pop_ms: i64,
     open: BTreeMap<u64, Lease>,
     due: BTreeSet<(i64, u64)>,
+    /// Open rows by the name of the receive that took them, those without left out.
+    named: BTreeSet<(u32, u64)>,
     /// How many rows of `due` have a deadline not later than `clock_ms`. The rest is live.
     expired: usize,
     clock_ms: i64,
@@ -34,6 +36,7 @@ impl Queue {
             last_pop_ms: 0,
             open: BTreeMap::new(),
             due: BTreeSet::new(),
+            named: BTreeSet::new(),
             expired: 0,
             clock_ms: 0,
             order: ordered.then(Order::default),
@@ -95,7 +98,9 @@ impl Queue {
         let deadline = lease.deadline_ms();
         let live = deadline > self.clock_ms;
         let mut was_live = false;
-        match self.open.insert(offset, lease).map(|old| old.deadline_ms()) {
+        let old = self.open.insert(offset, lease);
+        self.rename(offset, old.map_or(0, |old| old.attempt), lease.attempt);
+        match old.map(|old| old.deadline_ms()) {
             Some(old) => {
                 was_live = old > self.clock_ms;
                 self.expired -= usize::from(!was_live);
@@ -121,12 +126,31 @@ impl Queue {
         let deadline = lease.deadline_ms();
         let was_live = deadline > self.clock_ms;
         self.due.remove(&(deadline, offset));
+        self.rename(offset, lease.attempt, 0);
         self.expired -= usize::from(!was_live);
         let available = match (&mut self.order, lease.order_group) {
             (Some(order), Some(group)) => order.remove(group, offset, was_live, self.clock_ms),
             _ => false,
         };
         Some((lease, available))
+    }
+
+    fn rename(&mut self, offset: u64, old: u32, new: u32) {
+        if old == new {
+            return;
+        }
+        if old != 0 {
+            self.named.remove(&(old, offset));
+        }
+        if new != 0 {
+            self.named.insert((new, offset));
+        }
+    }
+
+    /// Open rows that a receive of this name took, in order.
+    pub(super) fn named(&self, attempt: u32) -> impl Iterator<Item = (u64, &Lease)> {
+        let rows = self.named.range((attempt, 0)..=(attempt, u64::MAX));
+        rows.filter_map(|(_, offset)| Some((*offset, self.open.get(offset)?)))
     }
 
     /// The expired row that comes after `cursor`, the oldest deadline first.

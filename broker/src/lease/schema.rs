@@ -3,10 +3,10 @@
 //! Keyspace `Lease`, one row per open message:
 //! - Key: consumer group u32, topic u32, queue u32, offset u64, each big-endian: 20 bytes.
 //! - Value: 1 byte version (upper half, 1) and flags (lower half: 1 = uncounted, 2 = has an order group, 4 = it is known who changed
-//!   it); then as varints (7 bits a byte,
+//!   it, 8 = the receive had a name); then as varints (7 bits a byte,
 //!   lowest first, no longer than needed) pop time, invisible duration (zigzag), pop time − first pop time, attempts, changes, holder;
 //!   then the order group, u32 big-endian, if there is one; then, if it is known, who changed it last (1 byte) and how many changes were
-//!   renewals (1 byte). At most [`LEASE_VALUE_MAX`] bytes, commonly 14 to 20.
+//!   renewals (1 byte); then the name of the receive, u32 big-endian, if it had one. At most [`LEASE_VALUE_MAX`] bytes, commonly 14 to 24.
 //!
 //! Keyspace `Progress`, one row per queue a group has read:
 //! - Key: consumer group u32, topic u32, queue u32, each big-endian: 12 bytes.
@@ -19,12 +19,13 @@ use crate::store::{Batch, Keyspace};
 use thiserror::Error;
 
 /// Most bytes of a lease's value.
-pub const LEASE_VALUE_MAX: usize = 42;
+pub const LEASE_VALUE_MAX: usize = 46;
 
 const VERSION: u8 = 1 << 4;
 const UNCOUNTED: u8 = 1;
 const GROUPED: u8 = 2;
 const CHANGED: u8 = 4;
+const NAMED: u8 = 8;
 /// Their numbers in the store.
 const CHANGED_BY: [ChangedBy; 6] = [
     ChangedBy::Unknown,
@@ -132,7 +133,7 @@ pub fn read_lease(key: &[u8], value: &[u8]) -> Result<LeaseRow, RowError> {
         (key.u32()?, key.u32()?, key.u32()?, u64::from(key.u32()?) << 32 | u64::from(key.u32()?));
     let mut value = Reader(value);
     let head = value.u8()?;
-    if head & !(UNCOUNTED | GROUPED | CHANGED) != VERSION {
+    if head & !(UNCOUNTED | GROUPED | CHANGED | NAMED) != VERSION {
         return Err(RowError::Version(head));
     }
     let pop_time = value.varint(MAX_POP_MS)?;
@@ -149,11 +150,18 @@ pub fn read_lease(key: &[u8], value: &[u8]) -> Result<LeaseRow, RowError> {
         holder: value.small(u32::MAX)?,
         order_group: if head & GROUPED != 0 { Some(value.u32()?) } else { None },
         uncounted: head & UNCOUNTED != 0,
+        attempt: 0,
     };
     if head & CHANGED != 0 {
         lease.changed_by = *CHANGED_BY.get(usize::from(value.u8()?)).ok_or(RowError::Value)?;
         lease.renewals = value.u8()?;
         if !is_change_known(&lease) {
+            return Err(RowError::Value);
+        }
+    }
+    if head & NAMED != 0 {
+        lease.attempt = value.u32()?;
+        if lease.attempt == 0 {
             return Err(RowError::Value);
         }
     }
@@ -183,7 +191,7 @@ pub fn write_lease(lease: &Lease, out: &mut Vec<u8>) {
     let flag = |set, flag| if set { flag } else { 0 };
     let known = is_change_known(lease);
     let flags = flag(lease.uncounted, UNCOUNTED) | flag(lease.order_group.is_some(), GROUPED) | flag(known, CHANGED);
-    out.push(VERSION | flags);
+    out.push(VERSION | flags | flag(lease.attempt != 0, NAMED));
     varint(lease.pop_time_ms.cast_unsigned(), out);
     varint(((lease.invisible_ms << 1) ^ (lease.invisible_ms >> 63)).cast_unsigned(), out);
     varint((lease.pop_time_ms - lease.first_pop_ms).cast_unsigned(), out);
@@ -196,6 +204,9 @@ pub fn write_lease(lease: &Lease, out: &mut Vec<u8>) {
     if known {
         let number = CHANGED_BY.iter().position(|by| *by == lease.changed_by).unwrap_or(0);
         out.extend_from_slice(&[u8::try_from(number).unwrap_or(0), lease.renewals]);
+    }
+    if lease.attempt != 0 {
+        out.extend_from_slice(&lease.attempt.to_be_bytes());
     }
 }
 

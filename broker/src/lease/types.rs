@@ -34,6 +34,8 @@ pub struct Lease {
     pub order_group: Option<u32>,
     /// This delivery is not to be counted once the message is taken again (`suspend`).
     pub uncounted: bool,
+    /// Names the receive that took it; 0 = it had no name.
+    pub attempt: u32,
 }
 
 impl Lease {
@@ -189,6 +191,8 @@ pub struct PopArgs {
     /// Most messages to examine in this pop.
     pub scan_max: usize,
     /// `false`: leave messages without attempts left where they are, because there is no room for dead letters now.
+    /// Names this receive, 0 = it has no name. The same name again by the same client: the answer was lost, and is given again.
+    pub attempt: u32,
     pub dead_letter: bool,
 }
 

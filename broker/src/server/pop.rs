@@ -28,6 +28,7 @@ pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answ
         expression_type: header.exp_type,
         expression: header.exp,
         client_id: header.client_id,
+        attempt_id: header.attempt_id,
     };
     if let Some(client) = &pop.client_id {
         broker.client_seen(client);
@@ -49,6 +50,7 @@ pub(super) async fn notification(broker: &Broker, peer: &Peer, command: &Command
         expression_type: None,
         expression: None,
         client_id: None,
+        attempt_id: None,
     };
     let notice = broker.core().notice(&pop, &peer.gone).await?;
     Ok(ok_with(&NotificationResponseHeader {

@@ -22,6 +22,7 @@ enum Op {
         scan: usize,
         dead_letter: bool,
         holder: u32,
+        attempt: u32,
     },
     Ack(Vec<Handle>),
     Change(Vec<(Handle, i64, bool)>),
@@ -82,9 +83,10 @@ fn op() -> impl Strategy<Value = Op> {
             prop_oneof![1 => 1..20_usize, 3 => Just(usize::MAX)],
             proptest::bool::weighted(0.8),
             0..3_u32,
+            0..3_u32,
         )
-            .prop_map(|(queue, max, invisible, attempts, in_flight, scan, dead_letter, holder)| Op::Pop {
-                queue, max, invisible, attempts, in_flight, scan, dead_letter, holder
+            .prop_map(|(queue, max, invisible, attempts, in_flight, scan, dead_letter, holder, attempt)| Op::Pop {
+                queue, max, invisible, attempts, in_flight, scan, dead_letter, holder, attempt
             }),
         6 => proptest::collection::vec(handle(), 1..6).prop_map(Op::Ack),
         4 => proptest::collection::vec((handle(), invisible(), proptest::bool::weighted(0.8)), 1..6).prop_map(Op::Change),
@@ -139,13 +141,13 @@ impl Life {
                     self.world.topic.send(queue, *verdict, (group > 0).then(|| u32::from(group)));
                 }
             }
-            Op::Pop { queue, max, invisible, attempts, in_flight, scan, dead_letter, holder } => {
+            Op::Pop { queue, max, invisible, attempts, in_flight, scan, dead_letter, holder, attempt } => {
                 let count = self.world.topic.queues.len() as u32;
                 let args = &mut self.world.args;
                 args.queues = queue.map_or(0..count, |queue| queue % count..queue % count + 1);
                 (args.max, args.invisible_ms, args.max_attempts) = (*max, *invisible, *attempts);
-                (args.in_flight_max, args.scan_max, args.dead_letter, args.holder) =
-                    (*in_flight, *scan, *dead_letter, *holder);
+                (args.in_flight_max, args.scan_max, args.dead_letter) = (*in_flight, *scan, *dead_letter);
+                (args.holder, args.attempt) = (*holder, *attempt);
                 self.pop();
             }
             Op::Ack(handles) => {
@@ -243,6 +245,7 @@ impl Life {
         args.queues = 0..self.world.topic.queues.len() as u32;
         (args.max, args.invisible_ms, args.max_attempts) = (7, 1000, 3);
         (args.in_flight_max, args.scan_max, args.dead_letter) = (8, 9, true);
+        args.attempt = 0;
         self.world.now = waybill_broker::lease::MAX_MS - 5000;
         self.step(&Op::Release { holder: 0, invisible: 0 });
         self.step(&Op::Release { holder: 1, invisible: 0 });

@@ -6,7 +6,7 @@
 use crate::support::{Topic, lease_ref};
 use std::collections::{BTreeMap, BTreeSet};
 use waybill_broker::lease::{
-    AckOutcome, ChangeArgs, ChangeOutcome, LeaseRef, Ledger, MAX_MS, PopArgs, Popped, Verdict,
+    AckOutcome, ChangeArgs, ChangeOutcome, ChangedBy, LeaseRef, Ledger, MAX_MS, PopArgs, Popped, Verdict,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,10 @@ pub(crate) struct Held {
     pub(crate) attempts: u32,
     pub(crate) uncounted: bool,
     pub(crate) holder: u32,
+    /// The name of the receive that took it.
+    pub(crate) attempt: u32,
+    /// Its client has changed the invisible duration.
+    pub(crate) heard: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +82,10 @@ impl Oracle {
             Some(held) if held.deadline <= now => ChangeOutcome::Expired,
             Some(held) => {
                 let deadline = now + args.invisible_ms.clamp(0, MAX_MS);
-                self.states.insert(id, State::Open(Held { deadline, uncounted: !args.count, ..held }));
+                self.states.insert(
+                    id,
+                    State::Open(Held { deadline, uncounted: !args.count, heard: args.by == ChangedBy::Client, ..held }),
+                );
                 ChangeOutcome::Changed { pop_time_ms: held.pop_time, invisible_ms: deadline - held.pop_time }
             }
             None if deferred => ChangeOutcome::Stale,
@@ -95,6 +102,7 @@ impl Oracle {
                 && held.deadline > now + invisible
             {
                 held.deadline = now + invisible;
+                held.heard = false;
                 changed += 1;
             }
         }
@@ -123,7 +131,13 @@ impl Oracle {
         assert!(popped.pop_time_ms >= now);
         assert_eq!(popped.pop_time_ms + popped.invisible_ms, now + args.invisible_ms);
         let before = self.clone();
-        let busy = before.busy_groups(topic, now);
+        let lost = before.lost_answer(args, topic, ledger.is_ordered());
+        let again = !lost.is_empty();
+        if again {
+            let given: Vec<Id> = popped.messages.iter().map(|m| (m.queue, m.offset)).collect();
+            assert_eq!((given, popped.dead.len()), (lost.clone(), 0), "the same again and nothing else");
+        }
+        let busy = before.busy_groups(topic, now, |held| again && is_of(held, args));
         let ids: BTreeSet<Id> = popped.messages.iter().chain(&popped.dead).map(|m| (m.queue, m.offset)).collect();
         assert_eq!(ids.len(), popped.messages.len() + popped.dead.len(), "one message twice in a pop");
         assert!(ids.iter().all(|id| args.queues.contains(&id.0)), "a queue not asked for");
@@ -141,6 +155,7 @@ impl Oracle {
             let attempts = match before.states[&id] {
                 State::Done => panic!("{id:?} was done"),
                 State::Fresh => 1,
+                State::Open(held) if again => held.attempts,
                 State::Open(held) => {
                     assert!(held.deadline <= now, "{id:?} is held by somebody");
                     assert!(counted(&held) < args.max_attempts, "one attempt too many");
@@ -167,6 +182,8 @@ impl Oracle {
                 attempts,
                 uncounted: false,
                 holder: args.holder,
+                attempt: args.attempt,
+                heard: false,
             };
             self.states.insert(id, State::Open(held));
         }
@@ -175,7 +192,7 @@ impl Oracle {
             let limit = args.in_flight_max.max(before.in_flight(queue, now));
             assert!(self.in_flight(queue, now) <= limit, "in-flight limit");
         }
-        if popped.messages.len() + popped.dead.len() < args.max && !popped.more && !topic.stopped.get() {
+        if popped.messages.len() + popped.dead.len() < args.max && !popped.more && !topic.stopped.get() && !again {
             self.check_complete(args, popped, topic, ledger, &busy);
         }
     }
@@ -196,7 +213,7 @@ impl Oracle {
             if self.in_flight(queue, now) >= args.in_flight_max {
                 continue;
             }
-            let busy_now = self.busy_groups(topic, now);
+            let busy_now = self.busy_groups(topic, now, |_| false);
             for (offset, group) in self.waiting(topic, queue, now) {
                 let held = self.held(queue, offset);
                 let unread = ledger.next(queue).is_none_or(|next| offset >= next);
@@ -238,9 +255,52 @@ impl Oracle {
         }
     }
 
-    /// (queue, group) of which somebody holds a message.
-    fn busy_groups(&self, topic: &Topic, now: i64) -> BTreeSet<(u32, Option<u32>)> {
-        let live = self.states.iter().filter(|(_, s)| matches!(s, State::Open(h) if h.deadline > now));
+    /// What a receive of this name by this client took before and has to be given again, in order: unless the client has said
+    /// something about one of them, all that is wanted, as far as it goes, and none before its predecessor.
+    fn lost_answer(&self, args: &PopArgs, topic: &Topic, ordered: bool) -> Vec<Id> {
+        let mut lost = Vec::new();
+        let open = |queue: u32| {
+            self.states.range((queue, 0)..=(queue, u64::MAX)).filter_map(|(id, state)| match state {
+                State::Open(held) => Some((*id, *held)),
+                _ => None,
+            })
+        };
+        if args.queues.clone().flat_map(open).any(|(_, held)| is_of(&held, args) && held.heard) {
+            return lost;
+        }
+        let group = |id: Id| topic.queues[id.0 as usize].all[id.1 as usize].group;
+        let mut examined = 0;
+        for queue in args.queues.clone() {
+            let mut in_flight = self.in_flight(queue, args.now_ms);
+            for (id, held) in open(queue).filter(|(_, held)| is_of(held, args)) {
+                let jumps = |other: Id| other.1 < id.1 && group(other) == group(id) && !lost.contains(&other);
+                if ordered && open(queue).any(|(other, _)| jumps(other)) {
+                    continue;
+                }
+                let expired = held.deadline <= args.now_ms;
+                if lost.len() >= args.max || examined >= args.scan_max {
+                    return lost;
+                }
+                if expired && in_flight >= args.in_flight_max {
+                    break;
+                }
+                examined += 1;
+                match verdict(topic, id.0, id.1) {
+                    Verdict::Stop => return lost,
+                    Verdict::Deliver => {
+                        in_flight += usize::from(expired);
+                        lost.push(id);
+                    }
+                    Verdict::Filtered | Verdict::Gone => {}
+                }
+            }
+        }
+        lost
+    }
+
+    /// (queue, group) of which somebody holds a message, some left out.
+    fn busy_groups(&self, topic: &Topic, now: i64, but: impl Fn(&Held) -> bool) -> BTreeSet<(u32, Option<u32>)> {
+        let live = self.states.iter().filter(|(_, s)| matches!(s, State::Open(h) if h.deadline > now && !but(h)));
         live.map(|(id, _)| (id.0, topic.queues[id.0 as usize].all[id.1 as usize].group)).collect()
     }
 
@@ -260,6 +320,11 @@ impl Oracle {
             .filter(|(id, s)| !matches!(s, State::Done) && verdict(topic, id.0, id.1) == Verdict::Deliver)
             .count()
     }
+}
+
+/// Whether a receive of this name by this client took it.
+fn is_of(held: &Held, args: &PopArgs) -> bool {
+    args.attempt != 0 && args.holder != 0 && (held.attempt, held.holder) == (args.attempt, args.holder)
 }
 
 fn counted(held: &Held) -> u32 {

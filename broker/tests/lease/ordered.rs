@@ -1,7 +1,7 @@
 //! One test per rule of ordered consumption.
 
 use crate::support::{Topic, World, attempts, offsets, refs};
-use waybill_broker::lease::{AckOutcome, ChangeOutcome, Counts, LeaseRef, Verdict};
+use waybill_broker::lease::{AckOutcome, ChangeArgs, ChangeOutcome, ChangedBy, Counts, LeaseRef, Verdict};
 
 const A: u32 = 11;
 const B: u32 = 12;
@@ -176,4 +176,71 @@ fn the_longest_waiting_group_comes_first() {
     w.change(handles[1], 40);
     w.now += 50;
     assert_eq!(offsets(&w.pop_max(1)), [1]);
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again() {
+    let mut w = world(&[A, A, B, A]);
+    w.args.attempt = 7;
+    let lost = w.pop_max(3);
+    assert_eq!(attempts(&lost), [(0, 1), (1, 1), (2, 1)]);
+    w.now += 10;
+    w.restart(true);
+    let again = w.pop_max(32);
+    assert_eq!(attempts(&again), [(0, 1), (1, 1), (2, 1)], "the same, not counted twice, and nothing else");
+    assert_eq!(again.pop_time_ms + again.invisible_ms, w.now + 100, "for the full time");
+    assert_eq!(w.ack(refs(&lost)[0]), AckOutcome::Stale, "what was under way with the lost handles does nothing");
+    assert_eq!(w.ack(refs(&again)[0]), AckOutcome::Acked { wake: false });
+    assert_eq!(attempts(&w.pop()), [(1, 1), (2, 1)], "what is left of it");
+    w.args.attempt = 8;
+    assert!(w.pop().messages.is_empty(), "a new receive");
+}
+
+#[test]
+fn a_lost_answer_is_not_counted_when_its_time_ran_out_either() {
+    let mut w = world(&[A, A]);
+    w.args.attempt = 7;
+    w.pop();
+    w.now += 100;
+    assert_eq!(attempts(&w.pop()), [(0, 1), (1, 1)]);
+    w.now += 100;
+    w.args.attempt = 8;
+    assert_eq!(attempts(&w.pop()), [(0, 2), (1, 2)]);
+}
+
+#[test]
+fn only_the_same_client_with_the_same_name_gets_an_answer_again() {
+    for (holder, attempt) in [(2, 7), (1, 8), (1, 0), (0, 7)] {
+        let mut w = world(&[A, B]);
+        w.args.attempt = 7;
+        w.pop();
+        (w.args.holder, w.args.attempt) = (holder, attempt);
+        assert!(w.pop().messages.is_empty(), "client {holder}, receive {attempt}");
+    }
+    let mut w = world(&[A]);
+    (w.args.holder, w.args.attempt) = (0, 7);
+    w.pop();
+    assert!(w.pop().messages.is_empty(), "unknown clients are not one client");
+}
+
+#[test]
+fn an_answer_of_which_the_client_has_spoken_was_not_lost() {
+    let mut w = world(&[A, B]);
+    w.args.attempt = 7;
+    let heard = w.pop();
+    let args = ChangeArgs { lease: refs(&heard)[0], invisible_ms: 500, count: true, by: ChangedBy::Client };
+    w.with(|w, changes| w.ledger.change(w.now, args, changes));
+    assert!(w.pop().messages.is_empty());
+}
+
+#[test]
+fn a_lost_answer_is_not_given_again_before_a_predecessor_that_another_holds() {
+    let mut w = world(&[A, A]);
+    w.args.attempt = 7;
+    w.pop();
+    w.now += 100;
+    (w.args.holder, w.args.attempt) = (2, 9);
+    assert_eq!(attempts(&w.pop_max(1)), [(0, 2)]);
+    (w.args.holder, w.args.attempt) = (1, 7);
+    assert!(w.pop_max(32).messages.is_empty(), "0 is with another client, and 1 comes after it");
 }

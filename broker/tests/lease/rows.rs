@@ -17,7 +17,7 @@ fn lease() -> impl Strategy<Value = Lease> {
         any::<u32>(),
         any::<Option<u32>>(),
         any::<bool>(),
-        (0..ChangedBy::ALL.len(), prop_oneof![Just(0), any::<u8>()]),
+        (0..ChangedBy::ALL.len(), prop_oneof![Just(0), any::<u8>()], prop_oneof![Just(0), any::<u32>()]),
     )
         .prop_map(|(pop_time_ms, invisible_ms, since, attempts, changes, holder, order_group, uncounted, by)| {
             Lease {
@@ -31,6 +31,7 @@ fn lease() -> impl Strategy<Value = Lease> {
                 holder,
                 order_group,
                 uncounted,
+                attempt: by.2,
             }
         })
 }
@@ -52,6 +53,7 @@ const COMMON: Lease = Lease {
     holder: 300,
     order_group: None,
     uncounted: false,
+    attempt: 0,
 };
 
 proptest! {
@@ -114,6 +116,7 @@ fn a_lease_has_this_form() {
         holder: 300,
         order_group: Some(0x0102_0304),
         uncounted: true,
+        attempt: 0,
     };
     assert_eq!(value_of(&lease), [0x13, 0xe8, 0x07, 0x05, 0x80, 0x01, 2, 1, 0xac, 0x02, 1, 2, 3, 4]);
     assert_eq!(value_of(&COMMON).len(), 15, "what most leases look like");
@@ -123,6 +126,11 @@ fn a_lease_has_this_form() {
         let value = value_of(&Lease { changed_by: by, renewals: 7, ..COMMON });
         assert_eq!((value[0], &value[1..15], &value[15..]), (0x14, &plain[1..], &[number as u8, 7][..]));
     }
+    // Four more for the name of the receive.
+    let named = value_of(&Lease { attempt: 0x0a0b_0c0d, ..COMMON });
+    assert_eq!((named[0], &named[1..15], &named[15..]), (0x18, &plain[1..], &[0x0a, 0x0b, 0x0c, 0x0d][..]));
+    let nameless = [&[0x18][..], &plain[1..], &[0; 4]].concat();
+    assert_eq!(read_lease(&lease_key(1, 2, 3, 4), &nameless), Err(RowError::Value), "no name is no name");
 }
 
 #[test]
@@ -158,7 +166,7 @@ fn sizes_are_exact() {
 #[test]
 fn other_versions_are_refused() {
     let good = value_of(&COMMON);
-    for head in (0..=255).filter(|head| !(0x10..=0x17).contains(head)) {
+    for head in (0..=255).filter(|head| !(0x10..=0x1f).contains(head)) {
         let mut value = good.clone();
         value[0] = head;
         assert_eq!(read_lease(&lease_key(1, 2, 3, 4), &value), Err(RowError::Version(head)));

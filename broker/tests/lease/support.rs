@@ -138,6 +138,7 @@ impl World {
             max: 32,
             invisible_ms: 100,
             holder: 1,
+            attempt: 0,
             max_attempts: 3,
             in_flight_max: usize::MAX,
             scan_max: usize::MAX,

@@ -7,6 +7,7 @@ mod bodies;
 mod client;
 mod group;
 pub mod overrides;
+mod retry;
 mod route;
 mod topic;
 
@@ -21,6 +22,7 @@ pub use bits::{BitSet, BitSetError};
 pub use client::*;
 pub use group::*;
 pub use overrides::{GroupOverrides, OverrideError};
+pub use retry::RetrySchedule;
 pub use route::*;
 pub use topic::*;
 

@@ -69,6 +69,29 @@ fn retry_policies() {
 }
 
 #[test]
+fn delays_between_attempts() {
+    let group = |orderly: bool, policy: &str| SubscriptionGroupConfig {
+        consume_message_orderly: orderly,
+        group_retry_policy: GroupRetryPolicy::from_json(policy.as_bytes()).unwrap(),
+        ..Default::default()
+    };
+    let delays = |group: &SubscriptionGroupConfig, retries: std::ops::RangeInclusive<u32>| {
+        retries.map(|n| RetrySchedule::of(group).delay_ms(n)).collect::<Vec<_>>()
+    };
+    let minutes = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 60, 120, 120, 120].map(|n| n * 60_000);
+    let documented = [&[10_000, 30_000][..], &minutes].concat();
+    assert_eq!(delays(&group(false, "{}"), 1..=18), documented);
+    assert_eq!(delays(&group(true, "{}"), 1..=3), [1_000; 3], "ordered: fixed");
+    let listed = r#"{"customizedRetryPolicy":{"next":[1500,2500]}}"#;
+    assert_eq!(delays(&group(false, listed), 1..=4), [1_500, 2_500, 2_500, 2_500]);
+    assert_eq!(delays(&group(true, listed), 1..=2), [1_500, 2_500], "what the group says counts");
+    let formula = r#"{"type":"EXPONENTIAL","exponentialRetryPolicy":{"initial":1000,"max":10000,"multiplier":3}}"#;
+    assert_eq!(delays(&group(false, formula), 1..=4), [1_000, 3_000, 9_000, 10_000]);
+    let endless = RetrySchedule::of(&group(false, formula)).delay_ms(u32::MAX);
+    assert_eq!((endless, RetrySchedule::of(&group(false, formula)).delay_ms(0)), (10_000, 1_000));
+}
+
+#[test]
 fn batch_acks_with_short_and_long_names() {
     let body = seeds::batch_ack();
     let short = json!({"brokerName": "broker-a", "acks": [

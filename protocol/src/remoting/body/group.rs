@@ -57,7 +57,7 @@ bodies! {
         /// Which of the two counts.
         #[serde(rename = "type")]
         kind: GroupRetryPolicyType,
-        /// If absent, the default list.
+        /// If absent, the documented delays: see [`RetrySchedule`](super::RetrySchedule).
         #[serde(skip_serializing_if = "Option::is_none")]
         customized_retry_policy: Option<CustomizedRetryPolicy>,
         /// If absent, the default formula.
