@@ -6,6 +6,7 @@ its whole text.
 CLIENT_MISTAKE = "Apache answers INTERNAL_SERVER_ERROR to a client's mistake; the precise code"
 NO_EFFECT = "Apache answers OK without effect; refused instead"
 LATER = "not built yet: NOT_IMPLEMENTED or gRPC UNIMPLEMENTED until its issue"
+DOCUMENTED = "without a policy of its own a group waits as RocketMQ's documentation says: unordered 10 s, 30 s, 1 min to 2 h; ordered a fixed time"
 NOT_FOUND = "what is missing is named, not taken for a conflict or an internal error"
 
 # What the broker cannot do yet, whichever proxy asks it.
@@ -21,6 +22,10 @@ NOT_YET = [
 WAYBILL = [
     (r"receive\.bad_sql", r"40010", CLIENT_MISTAKE),
     (r"telemetry\.consumer\.missing_group\.reply", r'\{"status": \{"code": "OK".*"client_type": "SIMPLE_CONSUMER".*', "some clients wait for ever when their stream ends; told at receive"),
+    (r"telemetry\.((simple|push)_consumer|consumer\.(missing_group|bad_sql))\.reply",
+     r'(?=.*"max_attempts": 17\b).*"customized_backoff": \{"next": \["10s", "30s", "60s",[^]]*"3600s", "7200s"\]\}.*', DOCUMENTED),
+    (r"telemetry\.push_consumer\.fifo_group\.reply",
+     r'(?=.*"max_attempts": 4\b)(?=.*"fifo": true).*"exponential_backoff": \{"initial": "1s", "max": "1s", "multiplier": 1\.0\}.*', DOCUMENTED),
     (r"receive\.no_telemetry", r"40015", CLIENT_MISTAKE),
     (r"receive\.missing_group_after_telemetry", r"40403|40015", CLIENT_MISTAKE),
     (r"ack\.(garbage|empty)_handle", r"40013( 40013)?", CLIENT_MISTAKE),

@@ -27,6 +27,48 @@ pub fn dlq_topic(group: &str) -> String {
     format!("{DLQ_PREFIX}{group}")
 }
 
+/// Stands between a namespace and a name. Not allowed in namespaces, hence the first one is where the namespace ends.
+pub const NAMESPACE_SEPARATOR: char = '%';
+
+/// The name under which brokers know a topic or group of a namespace: `namespace%name`, with the prefix of a topic that derives from
+/// a group in front (`%RETRY%namespace%group`). A name that is in the namespace already stays as it is; the empty namespace is none.
+pub fn in_namespace(namespace: &str, name: &str) -> String {
+    let (prefix, bare) = prefix_of(name);
+    let is_in = bare.strip_prefix(namespace).is_some_and(|rest| rest.starts_with(NAMESPACE_SEPARATOR));
+    if namespace.is_empty() || is_in {
+        return name.to_owned();
+    }
+    format!("{prefix}{namespace}{NAMESPACE_SEPARATOR}{bare}")
+}
+
+/// The reverse of [`in_namespace`]; a name that is not in the namespace stays as it is.
+pub fn without_namespace(namespace: &str, name: &str) -> String {
+    let (prefix, rest) = prefix_of(name);
+    let bare = rest.strip_prefix(namespace).and_then(|rest| rest.strip_prefix(NAMESPACE_SEPARATOR));
+    match bare {
+        Some(bare) if !namespace.is_empty() => format!("{prefix}{bare}"),
+        _ => name.to_owned(),
+    }
+}
+
+fn prefix_of(name: &str) -> (&str, &str) {
+    let prefix = [RETRY_PREFIX, DLQ_PREFIX].into_iter().find(|prefix| name.starts_with(prefix));
+    name.split_at(prefix.map_or(0, str::len))
+}
+
+/// Whether clients may name a namespace so: ASCII letters, digits, `_` and `-`. The empty one is none.
+///
+/// # Errors
+/// The reason why not.
+pub fn validate_namespace(namespace: &str) -> Result<(), NameError> {
+    let allowed = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    match namespace.chars().find(|c| !allowed(c)) {
+        Some(c) => Err(NameError::IllegalCharacter(c)),
+        None if namespace.len() > MAX_GROUP => Err(NameError::TooLong { len: namespace.len(), max: MAX_GROUP }),
+        None => Ok(()),
+    }
+}
+
 /// The longest topic that users may name.
 pub const MAX_TOPIC: usize = 127;
 /// The longest consumer group that users may name.
@@ -121,6 +163,27 @@ mod tests {
         assert_eq!(retry_topic_v2("g", "t"), "%RETRY%g+t");
         assert_eq!(retry_topic_of_group("g"), "%RETRY%g");
         assert_eq!(dlq_topic("g"), "%DLQ%g");
+    }
+
+    #[test]
+    fn namespaces() {
+        for (bare, full) in
+            [("t", "ns%t"), ("a%b", "ns%a%b"), ("%RETRY%g", "%RETRY%ns%g"), ("%DLQ%g", "%DLQ%ns%g"), ("ns", "ns%ns")]
+        {
+            assert_eq!((in_namespace("ns", bare), without_namespace("ns", full)), (full.into(), bare.into()));
+            assert_eq!(in_namespace("ns", full), full, "once is enough");
+            assert_eq!((in_namespace("", bare), without_namespace("", bare)), (bare.into(), bare.into()));
+        }
+        assert_eq!(dlq_topic(&in_namespace("ns", "g")), in_namespace("ns", &dlq_topic("g")));
+        assert_ne!(in_namespace("a", "t"), in_namespace("b", "t"));
+        assert_eq!(without_namespace("ns", "other%t"), "other%t");
+        assert_eq!(without_namespace("ns", "nst"), "nst");
+        assert_eq!(without_namespace("", "%t"), "%t");
+        assert_eq!((validate_namespace("Team-1_x"), validate_namespace("")), (Ok(()), Ok(())));
+        for bad in ["a%b", "%", "a b", "a|b", "ü", "a+b"] {
+            assert!(matches!(validate_namespace(bad), Err(NameError::IllegalCharacter(_))), "{bad}");
+        }
+        assert!(matches!(validate_namespace(&"n".repeat(121)), Err(NameError::TooLong { .. })));
     }
 
     #[test]

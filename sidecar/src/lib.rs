@@ -9,6 +9,7 @@ pub mod config;
 mod effective;
 pub mod grpc;
 pub mod limits;
+mod namespace;
 mod readiness;
 pub mod receipts;
 pub mod route;

@@ -184,6 +184,8 @@ pub struct PopArgs {
     pub invisible_ms: i64,
     /// Number of the client that takes them, 0 = unknown.
     pub holder: u32,
+    /// Names this receive, 0 = it has no name. The same name again by the same client: the answer was lost, and is given again.
+    pub attempt: u32,
     /// Deliveries a message gets (at least 1); then it is a dead letter.
     pub max_attempts: u32,
     /// Most live leases per queue; also the most open rows per queue up to which new offsets are considered.
@@ -191,8 +193,6 @@ pub struct PopArgs {
     /// Most messages to examine in this pop.
     pub scan_max: usize,
     /// `false`: leave messages without attempts left where they are, because there is no room for dead letters now.
-    /// Names this receive, 0 = it has no name. The same name again by the same client: the answer was lost, and is given again.
-    pub attempt: u32,
     pub dead_letter: bool,
 }
 

@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use waybill_protocol::{
-    handle::ReceiptHandle,
-    remoting::{GroupRetryPolicy, GroupRetryPolicyType},
-};
+use waybill_protocol::{handle::ReceiptHandle, remoting::RetrySchedule};
 
 use super::{
     error::BackendError,
@@ -47,25 +44,8 @@ impl Changer for MessageService {
 
     async fn retry_delay_ms(&self, group: &Arc<str>, topic: &Arc<str>, reconsume_times: i32) -> Option<i64> {
         let config = self.group_config(group, Some(topic)).await.ok()?;
-        Some(retry_delay_ms(&config.group_retry_policy, reconsume_times))
-    }
-}
-
-/// The list starts two places further on than the count says, as in Apache: its first entries are for pull consumers.
-fn retry_delay_ms(policy: &GroupRetryPolicy, reconsume_times: i32) -> i64 {
-    const AHEAD: usize = 2;
-    let attempts = usize::try_from(reconsume_times).unwrap_or_default();
-    match policy.kind {
-        GroupRetryPolicyType::Customized => {
-            let list = policy.customized_retry_policy.clone().unwrap_or_default().next;
-            let place = attempts.saturating_add(AHEAD).min(list.len().saturating_sub(1));
-            list.get(place).copied().unwrap_or_default()
-        }
-        GroupRetryPolicyType::Exponential => {
-            let formula = policy.exponential_retry_policy.clone().unwrap_or_default();
-            let power = u32::try_from(attempts.min(32)).unwrap_or_default();
-            formula.initial.saturating_mul(formula.multiplier.saturating_pow(power)).min(formula.max)
-        }
+        let failures = u32::try_from(reconsume_times).unwrap_or_default().saturating_add(1);
+        Some(RetrySchedule::of(&config).delay_ms(failures))
     }
 }
 
@@ -80,6 +60,11 @@ fn why(error: BackendError) -> ChangeError {
         BackendError::NoPermission(_) | BackendError::NotSupported | BackendError::UnknownBroker(_) => {
             ChangeError::Refused
         }
-        BackendError::Illegal(_) | BackendError::IllegalFilter(_) | BackendError::Other { .. } => ChangeError::Other,
+        BackendError::Illegal(_)
+        | BackendError::IllegalFilter(_)
+        | BackendError::DeliveryTooFar(_)
+        | BackendError::TooLate(_)
+        | BackendError::MessageNotFound(_)
+        | BackendError::Other { .. } => ChangeError::Other,
     }
 }

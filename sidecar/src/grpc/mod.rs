@@ -14,6 +14,7 @@ mod gates;
 mod heartbeat;
 mod metadata;
 mod metrics;
+mod named;
 mod notify_client_termination;
 mod query_assignment;
 mod query_route;

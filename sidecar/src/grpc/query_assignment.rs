@@ -9,6 +9,7 @@ use super::query_route::{permission, reachable};
 use super::{Room, errors, errors::Problem, metadata::Caller, validate};
 use crate::backend::BackendError;
 use crate::limits;
+use crate::namespace;
 use crate::route::{MASTER, TopicRoute};
 
 /// Stands for all queues of a broker.
@@ -28,14 +29,15 @@ pub(super) async fn answer(
         Err(BackendError::GroupNotFound(_)) => false,
         Err(error) => return Err(error.into()),
     };
-    let assignments = assignments(&route, topic, &endpoints, fifo);
+    let shown = request.topic.as_ref().map(namespace::shown).unwrap_or_default();
+    let assignments = assignments(&route, &shown, &endpoints, fifo);
     if assignments.is_empty() {
         return Err(Problem::NoReadableQueue);
     }
     Ok(QueryAssignmentResponse { status: Some(errors::ok()), assignments })
 }
 
-fn assignments(route: &TopicRoute, topic: &str, endpoints: &Endpoints, fifo: bool) -> Vec<Assignment> {
+fn assignments(route: &TopicRoute, topic: &Resource, endpoints: &Endpoints, fifo: bool) -> Vec<Assignment> {
     let mut found = Vec::new();
     for data in &route.queues {
         let permission = permission(data);
@@ -51,7 +53,7 @@ fn assignments(route: &TopicRoute, topic: &str, endpoints: &Endpoints, fifo: boo
         for id in ids.take(limits::ROUTE_QUEUES.saturating_sub(found.len())) {
             let broker = Broker { name: data.broker_name.clone(), id: 0, endpoints: Some(endpoints.clone()) };
             let queue = MessageQueue {
-                topic: Some(Resource { resource_namespace: String::new(), name: topic.to_owned() }),
+                topic: Some(topic.clone()),
                 id,
                 permission: permission.into(),
                 broker: Some(broker),

@@ -11,6 +11,7 @@ use waybill_protocol::{
 use super::{Room, errors, errors::Problem, metadata::Caller, validate};
 use crate::config::Config;
 use crate::limits;
+use crate::namespace;
 use crate::route::TopicRoute;
 
 /// Permission bits of a topic on a broker.
@@ -26,7 +27,8 @@ pub(super) async fn answer(
     let endpoints = reachable(validate::endpoints(request.endpoints)?, &room.config.get());
     let route = room.messages.route(topic).await?;
     let config = room.messages.topic_config(topic).await?;
-    let message_queues = queues(&route, topic, &endpoints, &accepted_types(&config));
+    let shown = request.topic.as_ref().map(namespace::shown).unwrap_or_default();
+    let message_queues = queues(&route, &shown, &endpoints, &accepted_types(&config));
     Ok(QueryRouteResponse { status: Some(errors::ok()), message_queues })
 }
 
@@ -60,7 +62,7 @@ fn accepted_types(config: &TopicConfig) -> Vec<i32> {
 
 /// One entry per queue of each broker: first those that can only be read, then only written, then both, then neither.
 /// Ids count from 0.
-fn queues(route: &TopicRoute, topic: &str, endpoints: &Endpoints, types: &[i32]) -> Vec<MessageQueue> {
+fn queues(route: &TopicRoute, topic: &Resource, endpoints: &Endpoints, types: &[i32]) -> Vec<MessageQueue> {
     let mut found = Vec::new();
     for data in &route.queues {
         let Some(broker) = route.brokers.iter().find(|broker| broker.broker_name == data.broker_name) else { continue };
@@ -77,7 +79,7 @@ fn queues(route: &TopicRoute, topic: &str, endpoints: &Endpoints, types: &[i32])
                     return found;
                 }
                 found.push(MessageQueue {
-                    topic: Some(Resource { resource_namespace: String::new(), name: topic.to_owned() }),
+                    topic: Some(topic.clone()),
                     id,
                     permission: permission.into(),
                     broker: Some(broker.clone()),
@@ -138,7 +140,8 @@ mod tests {
     }
 
     fn shown(route: &TopicRoute) -> Vec<(String, i32, i32, Permission)> {
-        let queues = queues(route, "t", &Endpoints::default(), &[1]);
+        let topic = Resource { name: "t".into(), ..Resource::default() };
+        let queues = queues(route, &topic, &Endpoints::default(), &[1]);
         let show = |queue: MessageQueue| {
             let broker = queue.broker.clone().unwrap_or_default();
             (broker.name, broker.id, queue.id, queue.permission())

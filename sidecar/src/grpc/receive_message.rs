@@ -18,10 +18,11 @@ use waybill_protocol::{
 
 pub(super) use self::delivery::ReceiveStream;
 use self::delivery::{Delivery, Outcome};
-use super::{Room, adoption, errors, errors::Problem, gates::Permit, metadata::Caller, validate};
+use super::{Room, adoption, errors, errors::Problem, gates::Permit, metadata::Caller, named::Named as _, validate};
 use crate::backend::{BackendError, ForwardRequest, LeaseRef, PopRequest, PopResult, PopStatus, PoppedMessage};
 use crate::batching;
 use crate::config::Config;
+use crate::namespace;
 use crate::receipts::{self, ChannelKind, Holder, Mode, PromiseSettings, Received};
 use crate::session::{Profile, is_fifo, max_attempts};
 
@@ -39,17 +40,20 @@ struct Receive {
 pub(super) async fn answer(
     room: &Arc<Room>,
     caller: Result<Caller, Problem>,
-    request: ReceiveMessageRequest,
+    mut request: ReceiveMessageRequest,
 ) -> ReceiveStream {
     let began = Instant::now();
-    let receive = match &caller {
-        Ok(caller) => check(room, caller, request).await,
-        Err(problem) => Err(problem.clone()),
+    let resolved = request.resolve();
+    let topic = request.message_queue.as_ref().and_then(|queue| queue.topic.as_ref()).map(namespace::shown);
+    let receive = match (&caller, resolved) {
+        (Ok(caller), Ok(())) => check(room, caller, request).await,
+        (Err(problem), _) => Err(problem.clone()),
+        (_, Err(problem)) => Err(problem),
     };
     match receive {
         Ok(receive) => {
             let waiting = room.sessions.waiting_call(&receive.pop.client_id);
-            ReceiveStream::polling(room.clone(), began, waiting, poll(room.clone(), receive))
+            ReceiveStream::polling(room.clone(), began, waiting, topic.unwrap_or_default(), poll(room.clone(), receive))
         }
         Err(problem) => ReceiveStream::refused(room.clone(), began, &problem),
     }

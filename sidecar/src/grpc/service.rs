@@ -8,6 +8,7 @@ use waybill_protocol::grpc::v2::{self, Code, Status, messaging_service_server::M
 
 use super::gates::Family;
 use super::metadata::Caller;
+use super::named::Named as _;
 use super::{
     Parts, Room, ack_message, change_invisible_duration, errors::Problem, forward_to_dlq, heartbeat,
     notify_client_termination, query_assignment, query_route, receive_message, send_message, telemetry, unsupported,
@@ -93,7 +94,13 @@ macro_rules! unary {
     ($self:ident, $request:ident, $method:literal, $family:ident, $answer:path) => {{
         let began = Instant::now();
         let result = match $self.enter(&$request, Family::$family) {
-            Ok((caller, _permit)) => $answer(&$self.room, &caller, $request.into_inner()).await,
+            Ok((caller, _permit)) => {
+                let mut request = $request.into_inner();
+                match request.resolve() {
+                    Ok(()) => $answer(&$self.room, &caller, request).await,
+                    Err(problem) => Err(problem),
+                }
+            }
             Err(problem) => Err(problem),
         };
         $self.finish($method, began, result)

@@ -15,7 +15,7 @@ use waybill_protocol::{
     remoting::SubscriptionGroupConfig,
 };
 
-use super::{Room, errors::Problem, metadata::Caller, validate};
+use super::{Room, errors::Problem, metadata::Caller, named::Named as _, validate};
 use crate::backend::BackendError;
 use crate::limits;
 use crate::session::{CommandSender, Profile, carry_over, merge, settings_command};
@@ -66,7 +66,8 @@ impl Conversation {
         self.room.sessions.stream_closed(&self.client_id, self.stream);
     }
 
-    async fn settings(&self, own: Settings) -> Result<TelemetryCommand, Problem> {
+    async fn settings(&self, mut own: Settings) -> Result<TelemetryCommand, Problem> {
+        own.resolve()?;
         let group = check(&own)?;
         let merged = Arc::new(self.merged(&own, group.as_deref()).await?);
         let command = settings_command(&merged);

@@ -6,10 +6,11 @@ use waybill_protocol::{
         Code, CustomizedBackoff, ExponentialBackoff, Metric, RetryPolicy, Settings, Status, TelemetryCommand,
         retry_policy::Strategy, settings::PubSub, telemetry_command::Command,
     },
-    remoting::{GroupRetryPolicyType, SubscriptionGroupConfig},
+    remoting::{RetrySchedule, SubscriptionGroupConfig},
 };
 
 use crate::config::Config;
+use crate::namespace;
 
 /// Lite topics of one consumer, and bytes of a lite topic's name: upstream's defaults, which clients expect to see.
 const LITE_SUBSCRIPTION_QUOTA: i32 = 2_000;
@@ -43,7 +44,9 @@ pub(crate) fn merge(own: &Settings, group: &SubscriptionGroupConfig, config: &Co
 #[must_use]
 pub(crate) fn command(merged: &Settings) -> TelemetryCommand {
     let status = Status { code: Code::Ok.into(), message: "OK".to_owned() };
-    TelemetryCommand { status: Some(status), command: Some(Command::Settings(merged.clone())) }
+    let mut told = merged.clone();
+    namespace::show_settings(&mut told);
+    TelemetryCommand { status: Some(status), command: Some(Command::Settings(told)) }
 }
 
 fn producer_backoff(config: &Config) -> RetryPolicy {
@@ -58,20 +61,15 @@ fn producer_backoff(config: &Config) -> RetryPolicy {
 }
 
 fn consumer_backoff(group: &SubscriptionGroupConfig) -> RetryPolicy {
-    let policy = &group.group_retry_policy;
-    let strategy = match policy.kind {
-        GroupRetryPolicyType::Customized => {
-            let next = policy.customized_retry_policy.clone().unwrap_or_default().next;
+    let strategy = match RetrySchedule::of(group) {
+        RetrySchedule::List(next) => {
             Strategy::CustomizedBackoff(CustomizedBackoff { next: next.into_iter().map(millis).collect() })
         }
-        GroupRetryPolicyType::Exponential => {
-            let policy = policy.exponential_retry_policy.clone().unwrap_or_default();
-            Strategy::ExponentialBackoff(ExponentialBackoff {
-                initial: Some(millis(policy.initial)),
-                max: Some(millis(policy.max)),
-                multiplier: int32(policy.multiplier) as f32,
-            })
-        }
+        RetrySchedule::Formula(policy) => Strategy::ExponentialBackoff(ExponentialBackoff {
+            initial: Some(millis(policy.initial)),
+            max: Some(millis(policy.max)),
+            multiplier: int32(policy.multiplier) as f32,
+        }),
     };
     RetryPolicy { max_attempts: max_attempts(group), strategy: Some(strategy) }
 }
@@ -113,7 +111,7 @@ fn int32(number: i64) -> i32 {
 mod tests {
     use super::*;
     use waybill_protocol::grpc::v2::{Publishing, Resource, Subscription};
-    use waybill_protocol::remoting::{CustomizedRetryPolicy, GroupRetryPolicy};
+    use waybill_protocol::remoting::{CustomizedRetryPolicy, GroupRetryPolicy, GroupRetryPolicyType};
 
     fn consumer() -> Settings {
         let group = Resource { resource_namespace: String::new(), name: "g".into() };
@@ -160,7 +158,7 @@ mod tests {
         assert_eq!(policy.max_attempts, 17);
         let Some(Strategy::CustomizedBackoff(backoff)) = policy.strategy else { panic!("no list") };
         let seconds = backoff.next.iter().map(|wait| wait.seconds).collect::<Vec<_>>();
-        let wanted = [1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200];
+        let wanted = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200];
         assert_eq!(seconds, wanted);
     }
 
@@ -185,6 +183,16 @@ mod tests {
             multiplier: 2.0,
         };
         assert_eq!(exponential.strategy, Some(Strategy::ExponentialBackoff(wanted)));
+    }
+
+    /// As a formula that stands still, because one published client (Node) knows no lists.
+    #[test]
+    fn an_ordered_group_waits_a_fixed_time() {
+        let group = SubscriptionGroupConfig { consume_message_orderly: true, ..Default::default() };
+        let policy = merge(&consumer(), &group, &Config::default()).backoff_policy.expect("a policy");
+        let second = Some(Duration { seconds: 1, nanos: 0 });
+        let fixed = ExponentialBackoff { initial: second.clone(), max: second, multiplier: 1.0 };
+        assert_eq!(policy.strategy, Some(Strategy::ExponentialBackoff(fixed)));
     }
 
     #[test]

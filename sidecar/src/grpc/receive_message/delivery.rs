@@ -6,11 +6,12 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use futures::{Stream, future::BoxFuture};
-use waybill_protocol::grpc::v2::{ReceiveMessageResponse, Status, receive_message_response::Content};
+use waybill_protocol::grpc::v2::{ReceiveMessageResponse, Resource, Status, receive_message_response::Content};
 use waybill_protocol::handle::ReceiptHandle;
 
 use super::super::{Room, convert, errors::Problem};
 use crate::backend::{PopRequest, PoppedMessage};
+use crate::namespace;
 use crate::receipts::{ChannelKind, Holder};
 use crate::session::WaitingCall;
 
@@ -86,6 +87,8 @@ pub struct ReceiveStream {
     began: Instant,
     /// While the stream is open the client is there.
     _waiting: Option<WaitingCall>,
+    /// The topic as the client calls it.
+    topic: Resource,
     state: State,
 }
 
@@ -103,14 +106,16 @@ impl ReceiveStream {
         room: Arc<Room>,
         began: Instant,
         waiting: WaitingCall,
+        topic: Resource,
         poll: impl Future<Output = Outcome> + Send + 'static,
     ) -> Self {
-        Self { room, began, _waiting: Some(waiting), state: State::Polling(Box::pin(poll)) }
+        Self { room, began, _waiting: Some(waiting), topic, state: State::Polling(Box::pin(poll)) }
     }
 
     /// There will be no poll.
     pub(super) fn refused(room: Arc<Room>, began: Instant, problem: &Problem) -> Self {
-        Self { room, began, _waiting: None, state: State::Status(Outcome::refused(problem)) }
+        let state = State::Status(Outcome::refused(problem));
+        Self { room, began, _waiting: None, topic: Resource::default(), state }
     }
 }
 
@@ -132,7 +137,9 @@ impl Stream for ReceiveStream {
             State::Messages(mut messages, delivery) => match messages.next() {
                 Some(message) => {
                     this.state = State::Messages(messages, delivery);
-                    Content::Message(convert::incoming(message))
+                    let mut message = convert::incoming(message);
+                    namespace::show_message(&mut message, &this.topic);
+                    Content::Message(message)
                 }
                 None => {
                     this.state = State::Ending(delivery);

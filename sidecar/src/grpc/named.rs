@@ -1,0 +1,101 @@
+//! Which topics and groups a request names: where its namespace is put into them.
+
+use waybill_protocol::{
+    grpc::v2::{self, Resource},
+    names::validate_namespace,
+};
+
+use super::errors::Problem;
+use crate::namespace;
+
+/// A request that names topics or groups.
+pub(super) trait Named {
+    /// The topics.
+    fn topics(&mut self) -> Vec<&mut Resource>;
+    /// The groups.
+    fn groups(&mut self) -> Vec<&mut Resource> {
+        Vec::new()
+    }
+
+    /// Puts the namespace of each into its name.
+    fn resolve(&mut self) -> Result<(), Problem> {
+        for topic in self.topics() {
+            validate_namespace(&topic.resource_namespace)
+                .map_err(|error| Problem::of_topic(&topic.resource_namespace, error))?;
+            namespace::resolve(topic);
+        }
+        for group in self.groups() {
+            validate_namespace(&group.resource_namespace)
+                .map_err(|error| Problem::of_group(&group.resource_namespace, error))?;
+            namespace::resolve(group);
+        }
+        Ok(())
+    }
+}
+
+macro_rules! named {
+    ($($request:ident: $topic:ident $(, $group:ident)?;)*) => { $(
+        impl Named for v2::$request {
+            fn topics(&mut self) -> Vec<&mut Resource> {
+                self.$topic.iter_mut().collect()
+            }
+
+            $(fn groups(&mut self) -> Vec<&mut Resource> {
+                self.$group.iter_mut().collect()
+            })?
+        }
+    )* };
+}
+
+named! {
+    QueryRouteRequest: topic;
+    QueryAssignmentRequest: topic, group;
+    AckMessageRequest: topic, group;
+    ForwardMessageToDeadLetterQueueRequest: topic, group;
+    EndTransactionRequest: topic;
+    ChangeInvisibleDurationRequest: topic, group;
+    RecallMessageRequest: topic;
+    SyncLiteSubscriptionRequest: topic, group;
+}
+
+impl Named for v2::SendMessageRequest {
+    fn topics(&mut self) -> Vec<&mut Resource> {
+        self.messages.iter_mut().filter_map(|message| message.topic.as_mut()).collect()
+    }
+}
+
+impl Named for v2::ReceiveMessageRequest {
+    fn topics(&mut self) -> Vec<&mut Resource> {
+        self.message_queue.iter_mut().filter_map(|queue| queue.topic.as_mut()).collect()
+    }
+
+    fn groups(&mut self) -> Vec<&mut Resource> {
+        self.group.iter_mut().collect()
+    }
+}
+
+impl Named for v2::HeartbeatRequest {
+    fn topics(&mut self) -> Vec<&mut Resource> {
+        Vec::new()
+    }
+
+    fn groups(&mut self) -> Vec<&mut Resource> {
+        self.group.iter_mut().collect()
+    }
+}
+
+impl Named for v2::NotifyClientTerminationRequest {
+    fn topics(&mut self) -> Vec<&mut Resource> {
+        Vec::new()
+    }
+
+    fn groups(&mut self) -> Vec<&mut Resource> {
+        self.group.iter_mut().collect()
+    }
+}
+
+impl Named for v2::Settings {
+    fn topics(&mut self) -> Vec<&mut Resource> {
+        namespace::names_of(self)
+    }
+}
