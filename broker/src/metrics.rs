@@ -425,6 +425,16 @@ impl Collector for StoreMetrics {
                 ConstGauge::new(*open).encode(family.encode_family(&labels)?)?;
             }
         }
+        let mut family = encoder.encode_descriptor(
+            "waybill_consumer_differing_filters",
+            "Filters that members of a group use on a topic at the same time, where they are not alike",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (topic, consumer_group, filters) in broker.core().differing_filters() {
+            let labels = ByTopicAndGroup { topic, consumer_group };
+            ConstGauge::new(i64::try_from(filters).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
+        }
         encode_groups(&broker, &mut encoder)?;
         encode_delays(&broker, &mut encoder)
     }

@@ -20,6 +20,7 @@ mod restore;
 mod send;
 mod shrink;
 mod source;
+mod subscriptions;
 mod transaction;
 mod wake;
 
@@ -52,6 +53,7 @@ use crate::transaction::Transactions;
 use delay::Delays;
 use holders::Holders;
 use queues::TopicQueues;
+use subscriptions::Subscriptions;
 use wake::Waiters;
 
 /// A ledger, unless its topic or group was deleted: then nothing may be written for it any more.
@@ -72,12 +74,20 @@ pub(crate) struct GroupTopic {
     pub(crate) waiters: Arc<Waiters>,
     /// The earliest lease deadline for which a waiting poll has set its timer, milliseconds since 1970.
     armed_ms: AtomicI64,
+    subscriptions: Subscriptions,
 }
 
 impl GroupTopic {
     fn new(group: u32, topic: u32, ledger: Ledger) -> Self {
         let slot = Slot { ledger, closed: false };
-        Self { group, topic, ledger: Mutex::new(slot), waiters: Arc::default(), armed_ms: AtomicI64::new(i64::MAX) }
+        Self {
+            group,
+            topic,
+            ledger: Mutex::new(slot),
+            waiters: Arc::default(),
+            armed_ms: AtomicI64::new(i64::MAX),
+            subscriptions: Subscriptions::default(),
+        }
     }
 }
 

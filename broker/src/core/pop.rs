@@ -80,12 +80,12 @@ pub struct PopAnswer {
 }
 
 /// A pop whose names are resolved.
-struct Asked {
-    group: Arc<GroupInfo>,
-    topic: Arc<TopicInfo>,
+pub(super) struct Asked {
+    pub(super) group: Arc<GroupInfo>,
+    pub(super) topic: Arc<TopicInfo>,
     queues: Range<u32>,
-    filter: Filter,
-    consumer: Arc<GroupTopic>,
+    pub(super) filter: Filter,
+    pub(super) consumer: Arc<GroupTopic>,
 }
 
 impl Asked {
@@ -122,6 +122,7 @@ impl Core {
             return Err(BrokerError::PollingTimeout);
         }
         let mut asked = self.resolve(pop).await?;
+        self.note_subscription(pop, &asked);
         if let Some(answer) = self.take_until_nothing(pop, &asked, gone).await?.0 {
             return Ok(answer);
         }

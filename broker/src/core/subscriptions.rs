@@ -1,0 +1,208 @@
+//! What the members of a group ask for on a topic. They share its messages, so that whoever takes a message decides for all: with
+//! different filters each of them misses what another one passed over. Nobody is refused for it, but it is said.
+
+use std::borrow::Cow;
+
+use parking_lot::Mutex;
+use tracing::{info, warn};
+
+use super::filter::Filter;
+use super::pop::{Asked, Pop};
+use super::{Core, GroupTopic};
+
+/// Filters that are told apart; more differ all the same.
+const FILTERS_MAX: usize = 8;
+/// A filter counts for so long after the latest poll with it, milliseconds: longer than a poll waits.
+const REMEMBERED_MS: i64 = 60_000;
+/// Clients remembered of those that use one filter: when one of them changes its mind, the other still counts.
+const CLIENTS_MAX: usize = 2;
+/// Bytes that are kept of a filter and of a client's name.
+const TEXT_BYTES_MAX: usize = 512;
+
+#[derive(Debug)]
+struct Seen {
+    filter: String,
+    /// Who asked with it last, and when.
+    clients: Vec<(String, i64)>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    seen: Vec<Seen>,
+    differ: bool,
+}
+
+impl Seen {
+    fn note(&mut self, client: &str, now_ms: i64) {
+        if let Some((_, at_ms)) = self.clients.iter_mut().find(|(known, _)| known == client) {
+            *at_ms = now_ms;
+            return;
+        }
+        if self.clients.len() >= CLIENTS_MAX
+            && let Some(oldest) =
+                (0..self.clients.len()).min_by_key(|at| self.clients.get(*at).map(|(_, at_ms)| *at_ms))
+        {
+            self.clients.swap_remove(oldest);
+        }
+        self.clients.push((client.to_owned(), now_ms));
+    }
+}
+
+/// The filters that members of a group use on a topic.
+#[derive(Debug, Default)]
+pub(super) struct Subscriptions(Mutex<State>);
+
+impl Subscriptions {
+    /// A client asks with a filter. Answers whether the group's filters differ, if that is news, and which there are.
+    fn asked(&self, now_ms: i64, client: &str, filter: &str) -> Option<(bool, Vec<String>)> {
+        let (client, filter) = (cut(client), cut(filter));
+        let mut state = self.0.lock();
+        let state = &mut *state;
+        for seen in &mut state.seen {
+            // A client that asks for something else now is not two clients.
+            seen.clients
+                .retain(|(known, at_ms)| is_fresh(*at_ms, now_ms) && (known != client || seen.filter == filter));
+        }
+        state.seen.retain(|seen| !seen.clients.is_empty() || seen.filter == filter);
+        if let Some(seen) = state.seen.iter_mut().find(|seen| seen.filter == filter) {
+            seen.note(client, now_ms);
+        } else if state.seen.len() < FILTERS_MAX {
+            state.seen.push(Seen { filter: filter.to_owned(), clients: vec![(client.to_owned(), now_ms)] });
+        }
+        let differ = state.seen.len() > 1;
+        if std::mem::replace(&mut state.differ, differ) == differ {
+            return None;
+        }
+        Some((differ, state.seen.iter().map(|seen| seen.filter.clone()).collect()))
+    }
+
+    /// The filters in use.
+    fn now(&self, now_ms: i64) -> Vec<String> {
+        let fresh = |seen: &&Seen| seen.clients.iter().any(|(_, at_ms)| is_fresh(*at_ms, now_ms));
+        self.0.lock().seen.iter().filter(fresh).map(|seen| seen.filter.clone()).collect()
+    }
+}
+
+impl GroupTopic {
+    /// The filters that members use, if they differ: what one of them does not want is done for the group.
+    pub(crate) fn differing_filters(&self, now_ms: i64) -> Vec<String> {
+        let filters = self.subscriptions.now(now_ms);
+        if filters.len() > 1 { filters } else { Vec::new() }
+    }
+}
+
+impl Core {
+    /// Notes what a client asks for. Said once when filters begin to differ, and once when they are alike again.
+    pub(super) fn note_subscription(&self, pop: &Pop, asked: &Asked) {
+        let Some(client) = pop.client_id.as_deref().filter(|client| !client.is_empty()) else { return };
+        let text = text(&asked.filter, pop.expression.as_deref());
+        let Some((differ, filters)) = asked.consumer.subscriptions.asked(self.now(), client, &text) else { return };
+        let (group, topic) = (&asked.group.config.group_name, &asked.topic.config.topic_name);
+        if differ {
+            warn!(
+                group,
+                topic,
+                ?filters,
+                "members of a group ask with different filters: each misses what another passes over"
+            );
+        } else {
+            info!(group, topic, "all members of the group ask with the same filter again");
+        }
+    }
+
+    /// Groups whose members use different filters on a topic: topic, group, how many filters.
+    pub fn differing_filters(&self) -> Vec<(String, String, usize)> {
+        let now = self.now();
+        let consumers: Vec<_> = self.ledgers.read().values().cloned().collect();
+        let differing = consumers.into_iter().filter_map(|consumer| match consumer.differing_filters(now).len() {
+            0 => None,
+            filters => Some((consumer, filters)),
+        });
+        let named = differing.filter_map(|(consumer, filters)| {
+            let topic = self.catalog.topics().into_iter().find(|topic| topic.id == consumer.topic)?;
+            let group = self.catalog.groups().into_iter().find(|group| group.id == consumer.group)?;
+            Some((topic.config.topic_name.clone(), group.config.group_name.clone(), filters))
+        });
+        named.collect()
+    }
+}
+
+/// Equal for filters that take the same: the tags in their order, each once.
+fn text<'a>(filter: &Filter, expression: Option<&str>) -> Cow<'a, str> {
+    match filter {
+        Filter::All => "*".into(),
+        Filter::Tags(tags) => {
+            let mut tags: Vec<&str> = tags.iter().map(|(_, tag)| tag.as_str()).collect();
+            tags.sort_unstable();
+            tags.dedup();
+            tags.join("||").into()
+        }
+        Filter::Sql(_) => format!("SQL92: {}", expression.unwrap_or_default().trim()).into(),
+    }
+}
+
+fn is_fresh(at_ms: i64, now_ms: i64) -> bool {
+    now_ms.saturating_sub(at_ms) < REMEMBERED_MS
+}
+
+fn cut(text: &str) -> &str {
+    let mut end = text.len().min(TEXT_BYTES_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn differ(filters: &[&str]) -> Option<(bool, Vec<String>)> {
+        Some((filters.len() > 1, filters.iter().map(|filter| (*filter).to_owned()).collect()))
+    }
+
+    #[test]
+    fn two_members_with_different_filters_are_news_once() {
+        let group = Subscriptions::default();
+        assert_eq!(group.asked(0, "a", "A"), None);
+        assert_eq!(group.asked(1, "b", "A"), None);
+        assert_eq!(group.asked(2, "c", "B"), differ(&["A", "B"]));
+        assert_eq!(group.asked(3, "a", "A"), None);
+        assert_eq!(group.asked(4, "c", "B"), None);
+        assert_eq!(group.asked(59_999, "a", "A"), None);
+        assert_eq!(group.now(60_003), ["A", "B"]);
+        assert_eq!(group.now(60_004), ["A"], "c asks no more");
+        assert_eq!(group.asked(60_004, "a", "A"), differ(&["A"]), "alike again");
+    }
+
+    #[test]
+    fn one_member_may_change_its_mind() {
+        let group = Subscriptions::default();
+        for (now, filter) in ["A", "B", "C"].into_iter().enumerate() {
+            assert_eq!(group.asked(now as i64, "a", filter), None);
+        }
+        assert_eq!(group.now(3), ["C"]);
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded() {
+        let group = Subscriptions::default();
+        for n in 0..100 {
+            group.asked(0, &format!("client {n}"), &format!("{n}{}", "ü".repeat(10_000)));
+        }
+        let kept = group.now(0);
+        assert_eq!(kept.len(), FILTERS_MAX);
+        assert!(kept.iter().all(|filter| filter.len() <= TEXT_BYTES_MAX));
+    }
+
+    #[test]
+    fn filters_that_take_the_same_are_the_same() {
+        let of = |kind: &str, expression: &str| {
+            text(&Filter::parse(Some(kind), Some(expression)).expect("parses"), Some(expression)).into_owned()
+        };
+        assert_eq!(of("TAG", " B || A||B"), of("TAG", "A||B"));
+        assert_eq!(of("TAG", ""), of("SQL92", "*"));
+        assert_ne!(of("TAG", "A"), of("TAG", "B"));
+        assert_ne!(of("TAG", "a"), of("SQL92", "a = 1"));
+    }
+}
