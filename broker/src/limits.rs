@@ -57,5 +57,23 @@ pub const RECALL_LOOKS_MAX: usize = 1_024;
 pub const RECALL_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Leases one answer to `waybill lease list` carries.
 pub const LEASE_LIST_MAX: usize = 10_000;
+/// Dead letters that one REDRIVE_DEAD_LETTERS looks at, and so the most that it moves.
+pub const REDRIVE_LOOK_MAX: usize = 512;
+/// Bytes of dead letters after which one REDRIVE_DEAD_LETTERS looks at no more.
+pub const REDRIVE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Groups and topics one answer to COUNT_MESSAGES carries.
+pub const COUNTS_MAX: usize = 10_000;
+/// Messages that one search looks at.
+pub const QUERY_LOOK_MAX: usize = 20_000;
+/// Bytes of messages after which one search looks at no more.
+pub const QUERY_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Messages that one search finds at most; upstream's tools ask for 64.
+pub const QUERY_MESSAGES_MAX: usize = 64;
+/// Entries of queues among which one is looked for by its place in the log.
+pub const QUERY_ENTRIES_MAX: usize = 1_000_000;
+/// Delayed messages, and halves of transactions, that one search looks at.
+pub const QUERY_HELD_MAX: usize = 2_000;
+/// Letters among which one search looks for a message that a group has done with.
+pub const QUERY_LETTERS_MAX: usize = 1_000;
 /// Ledgers (consumer group on topic) in memory.
 pub const LEDGERS_MAX: usize = 100_000;

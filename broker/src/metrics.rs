@@ -53,6 +53,7 @@ pub struct Metrics {
     messages_out: Family<ByTopicAndGroup, Counter>,
     bytes_out: Family<ByTopicAndGroup, Counter>,
     dead_letters: Family<ByGroup, Counter>,
+    redriven: Family<ByGroup, Counter>,
     acked: Counter,
     acks_refused: Counter,
     changed: Counter,
@@ -85,6 +86,7 @@ impl Default for Metrics {
             messages_out: Family::default(),
             bytes_out: Family::default(),
             dead_letters: Family::default(),
+            redriven: Family::default(),
             acked: Counter::default(),
             acks_refused: Counter::default(),
             changed: Counter::default(),
@@ -120,6 +122,11 @@ impl Default for Metrics {
             "rocketmq_send_to_dlq_messages",
             "Messages moved to a dead-letter topic",
             metrics.dead_letters.clone(),
+        );
+        registry.register(
+            "waybill_broker_dead_letters_redriven",
+            "Dead letters sent back to the topic they came from",
+            metrics.redriven.clone(),
         );
         registry.register("waybill_broker_acks", "Messages acknowledged", metrics.acked.clone());
         registry.register(
@@ -255,6 +262,7 @@ impl Metrics {
     /// See [`Metrics::topic_deleted`].
     pub(crate) fn group_deleted<'a>(&self, group: &str, topics: impl Iterator<Item = &'a str>) {
         self.dead_letters.remove(&ByGroup { consumer_group: group.to_owned() });
+        self.redriven.remove(&ByGroup { consumer_group: group.to_owned() });
         for topic in topics {
             self.forget(topic, group);
         }
@@ -268,6 +276,10 @@ impl Metrics {
 
     pub(crate) fn dead_letters(&self, group: &str, count: u64) {
         self.dead_letters.get_or_create(&ByGroup { consumer_group: group.to_owned() }).inc_by(count);
+    }
+
+    pub(crate) fn redriven(&self, group: &str, count: u64) {
+        self.redriven.get_or_create(&ByGroup { consumer_group: group.to_owned() }).inc_by(count);
     }
 
     pub(crate) fn acked(&self, done: u64, without_effect: u64) {
@@ -348,12 +360,18 @@ fn encode_groups(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result
         .map(|(topic, consumer_group, counts)| (ByTopicAndGroup { topic, consumer_group }, counts))
         .collect();
     type Value = fn(&Counts) -> u64;
-    let gauges: [(&str, &str, Value); 3] = [
+    let gauges: [(&str, &str, Value); 5] = [
         ("rocketmq_consumer_lag_messages", "Messages not done: never delivered, or delivered and open", |c| c.lag),
         ("rocketmq_consumer_inflight_messages", "Messages that a consumer holds", |c| c.in_flight),
-        ("rocketmq_consumer_ready_messages", "Messages that could be delivered now", |c| {
-            c.lag.saturating_sub(c.in_flight).saturating_sub(c.deferred)
+        ("rocketmq_consumer_ready_messages", "Messages that could be delivered now", Counts::takeable),
+        ("waybill_consumer_waiting_retry_messages", "Messages given back that are delivered again later", |c| {
+            c.waiting
         }),
+        (
+            "waybill_consumer_blocked_messages",
+            "Messages never delivered that wait for one before them in their group",
+            |c| c.deferred,
+        ),
     ];
     for (name, help, value) in gauges {
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
@@ -361,6 +379,13 @@ fn encode_groups(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result
             let gauge = ConstGauge::new(i64::try_from(value(counts)).unwrap_or(i64::MAX));
             gauge.encode(family.encode_family(labels)?)?;
         }
+    }
+    let (name, help) = ("waybill_consumer_dead_letters", "Messages in the dead-letter topic that were not redriven");
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for group in broker.core().catalog().groups() {
+        let consumer_group = group.config.group_name.clone();
+        let letters = i64::try_from(broker.core().dead_letters(&consumer_group)).unwrap_or(i64::MAX);
+        ConstGauge::new(letters).encode(family.encode_family(&ByGroup { consumer_group })?)?;
     }
     Ok(())
 }

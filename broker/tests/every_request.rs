@@ -5,18 +5,18 @@ mod support;
 
 use serde_json::{Value, json};
 use support::{Got, Rig};
-use waybill_protocol::message::{BatchItem, encode_batch, offset_of_msg_id, properties, sys_flag};
+use waybill_protocol::message::{BatchItem, StoredMessage, encode_batch, offset_of_msg_id, properties, sys_flag};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
     BitSet, ChangeInvisibleTimeRequestHeader, ChangeInvisibleTimeResponseHeader, Command, ConsumerData,
     ConsumerSendMsgBackRequestHeader, CreateTopicRequestHeader, EndTransactionRequestHeader, HeartbeatData,
-    PopMessageResponseHeader, ProducerData, SendMessageRequestHeader, SendMessageResponseHeader,
-    SubscriptionGroupConfig, VouchBody,
+    MessageQueue, PopMessageResponseHeader, ProducerData, SendMessageRequestHeader, SendMessageResponseHeader,
+    SubscriptionGroupConfig, UNIQUE_KEY_QUERY, VouchBody, queue_table,
 };
 
 /// Requests that are answered.
-const ROWS: u32 = 37;
+const ROWS: u32 = 45;
 
 /// A request for something new that is added to `dispatch` needs a row here.
 #[tokio::test]
@@ -136,6 +136,57 @@ async fn row(code: i32) -> bool {
             assert_eq!(answer.body, expected, "as upstream writes it, which is no JSON");
             assert_eq!(rig.drain_ids("g", "t").await, ["m001", "m002"]);
         }
+        request::QUERY_MESSAGE => query(&rig, code).await,
+        request::VIEW_MESSAGE_BY_ID => {
+            let position = got[1].message.physical_offset.to_string();
+            let body = rig.ok(with(ask.clone(), &[("offset", position.as_str()), ("topic", "t")])).await.body;
+            let message = StoredMessage::decode_all(body).unwrap().remove(0);
+            assert_eq!(message, StoredMessage { reconsume_times: 0, ..got[1].message.clone() });
+            assert_eq!(rig.call(with(ask, &[("offset", "1")])).await.code, response::SYSTEM_ERROR);
+        }
+        own::DESCRIBE_MESSAGE => {
+            let described = &body(&rig.ok(with(ask, &[("topic", "t"), ("messageId", "m001")])).await)["messages"][0];
+            assert_eq!(
+                (&described["queueId"], &described["offset"], &described["state"]),
+                (&json!(0), &json!(1), &json!("Stored"))
+            );
+            let group = json!({"group": "g", "state": "Inflight", "holder": "client-1", "attempts": 1,
+                "until": got[1].handle.pop_time + 60_000});
+            assert_eq!(described["groups"], json!([group]));
+        }
+        request::GET_CONSUME_STATS => {
+            rig.ack("g", "t", &got[0].handle).await;
+            let stats = rig.ok(with(ask, &[("consumerGroup", "g"), ("topic", "t")])).await;
+            let numbers =
+                json!({"brokerOffset": 3, "consumerOffset": 1, "lastTimestamp": support::START_MS, "pullOffset": 3});
+            assert_eq!(queue_table::read::<Value>("offsetTable", &stats.body).unwrap(), [(queue_zero(), numbers)]);
+        }
+        request::GET_TOPIC_STATS_INFO => {
+            let stats = rig.ok(with(ask, &[("topic", "t")])).await;
+            let numbers = json!({"minOffset": 0, "maxOffset": 3, "lastUpdateTimestamp": support::START_MS});
+            assert_eq!(queue_table::read::<Value>("offsetTable", &stats.body).unwrap(), [(queue_zero(), numbers)]);
+        }
+        request::QUERY_TOPIC_CONSUME_BY_WHO => {
+            rig.group("never-read").await;
+            assert_eq!(body(&rig.ok(with(ask, &[("topic", "t")])).await)["groupList"], json!(["g"]));
+        }
+        own::COUNT_MESSAGES => {
+            rig.ack("g", "t", &got[0].handle).await;
+            rig.send("t", "fresh").await;
+            let counts = body(&rig.ok(with(ask, &[("consumerGroup", "g")])).await);
+            let of_topic = json!({"topic": "t", "lag": 3, "ready": 1, "inFlight": 2, "waitingRetry": 0, "blocked": 0, "delayed": 0});
+            let expected =
+                json!({"groups": [{"group": "g", "deadLetters": 0, "topics": [of_topic]}], "truncated": false});
+            assert_eq!(counts, expected);
+        }
+        own::REDRIVE_DEAD_LETTERS => {
+            send_back(&rig, &got[0]).await;
+            let answer = body(&rig.ok(with(ask, &[("consumerGroup", "g")])).await);
+            let letter =
+                json!({"messageId": got[0].id(), "topic": "t", "queueId": 0, "offset": 0, "diedAt": support::START_MS});
+            assert_eq!((&answer["moved"], &answer["refused"]), (&json!([letter]), &json!([])));
+            assert_eq!(rig.drain_ids("g", "t").await, [got[0].id()]);
+        }
         own::LIST_LEASES => {
             let list = body(&rig.ok(with(ask, &[("offset", "2")])).await);
             assert_eq!((&list["truncated"], list["leases"].as_array().unwrap().len()), (&json!(false), 1));
@@ -228,6 +279,23 @@ async fn recall(rig: &Rig) {
     assert_eq!(rig.call(ask).await.code, response::QUERY_NOT_FOUND);
     rig.clock.advance(10_000);
     assert_eq!(rig.broker.deliver_due().await.unwrap(), 0, "nor does the copy of a repeated send come");
+}
+
+fn queue_zero() -> MessageQueue {
+    MessageQueue { broker_name: "broker-a".into(), queue_id: 0, topic: "t".into() }
+}
+
+async fn query(rig: &Rig, code: i32) {
+    let ask = |key: &str, by_id: &str| {
+        let fields =
+            [("topic", "t"), ("key", key), ("maxNum", "64"), ("beginTimestamp", "0"), (UNIQUE_KEY_QUERY, by_id)];
+        with(with(Command::request(code), &fields), &[("endTimestamp", i64::MAX.to_string().as_str())])
+    };
+    let found = rig.ok(ask("m001", "true")).await;
+    assert_eq!(found.ext.get("indexLastUpdateTimestamp"), Some(support::START_MS.to_string().as_str()));
+    let found = StoredMessage::decode_all(found.body).unwrap();
+    assert_eq!((found.len(), found[0].queue_offset, &found[0].body[..]), (1, 1, &b"m001"[..]));
+    assert_eq!(rig.call(ask("m001", "false")).await.code, response::QUERY_NOT_FOUND, "it is no key");
 }
 
 async fn send_back(rig: &Rig, got: &Got) {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tracing::{info, warn};
-use waybill_protocol::message::{StoredMessage, properties};
+use waybill_protocol::message::{StoredMessage, properties, sys_flag};
 use waybill_protocol::names::dlq_topic;
 
 use super::queues::TopicQueues;
@@ -156,7 +156,12 @@ impl Core {
         };
         let origin_topic = std::mem::replace(&mut message.topic, dlq_topic(group));
         let origin_id = properties::get(&message.properties, properties::UNIQ_KEY).unwrap_or_default().to_owned();
+        // Who reads the dead letters is another group than the one that a redriven message was for.
+        message.sys_flag &= !sys_flag::FOR_ONE_GROUP;
+        properties::remove(&mut message.properties, properties::ORIGIN_GROUP);
         let mut raw = message.properties.clone();
+        properties::set(&mut raw, properties::REAL_TOPIC, &origin_topic);
+        properties::set(&mut raw, properties::REAL_QID, &message.queue_id.to_string());
         if properties::get(&raw, properties::DLQ_ORIGIN_TOPIC).is_none() {
             properties::set(&mut raw, properties::DLQ_ORIGIN_TOPIC, &origin_topic);
             properties::set(&mut raw, properties::DLQ_ORIGIN_MESSAGE_ID, &origin_id);

@@ -1,12 +1,10 @@
 //! Looking without touching: leases, offsets, bounds. And offsets that pull consumers commit by themselves.
 
-use std::collections::HashMap;
-
 use serde::Serialize;
 
 use super::Core;
 use crate::error::BrokerError;
-use crate::lease::{Counts, Lease, schema};
+use crate::lease::{Lease, schema};
 use crate::store::{Admit, Batch, Keyspace, QueueKey};
 
 /// One open lease, as `waybill lease list` shows it.
@@ -120,24 +118,6 @@ impl Core {
             }
         }
         Ok(views)
-    }
-
-    /// What every group has before it on every topic it reads: topic, group, counts.
-    pub fn group_counts(&self) -> Vec<(String, String, Counts)> {
-        let now = self.now();
-        let consumers: Vec<_> = self.ledgers.read().values().cloned().collect();
-        let topics: HashMap<u32, _> = self.catalog.topics().into_iter().map(|topic| (topic.id, topic)).collect();
-        let groups: HashMap<u32, _> = self.catalog.groups().into_iter().map(|group| (group.id, group)).collect();
-        let mut all = Vec::with_capacity(consumers.len());
-        for consumer in consumers {
-            let (Some(topic), Some(group)) = (topics.get(&consumer.topic), groups.get(&consumer.group)) else {
-                continue;
-            };
-            let Some(mut ledger) = consumer.open_ledger() else { continue };
-            let counts = ledger.counts(now, |queue| self.store.bounds(QueueKey { topic: consumer.topic, queue }));
-            all.push((topic.config.topic_name.clone(), group.config.group_name.clone(), counts));
-        }
-        all
     }
 
     /// Lowest offset and one past the highest of a queue.

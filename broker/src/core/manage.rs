@@ -82,6 +82,7 @@ impl Core {
             for (consumer, slot) in consumers.iter().zip(&mut slots) {
                 self.forget(consumer, slot, &mut batch);
             }
+            self.redriven.0.lock().forget(topic.id, &mut batch);
             self.store.submit(batch)
         };
         self.topics.write().remove(&topic.id);

@@ -6,15 +6,20 @@
 
 mod ack;
 mod by_time;
+mod counts;
 mod dead_letters;
 mod delay;
+mod describe;
 mod filter;
 mod gone;
 mod holders;
 mod inspect;
 mod manage;
 mod pop;
+mod query;
 mod queues;
+mod redrive;
+mod redriven;
 mod reset;
 mod restore;
 mod send;
@@ -34,10 +39,14 @@ use tokio_util::sync::CancellationToken;
 use waybill_ops::clock::Clock;
 
 pub use ack::{ChangeEntry, HandleRef};
+pub use counts::{GroupCounts, QueueStats, TopicCounts};
 pub use dead_letters::Forward;
 pub use delay::Step;
+pub use describe::{DescribeAnswer, Described, GroupState};
 pub use inspect::{LeaseQuery, LeaseView};
 pub use pop::{Delivered, Notice, Pop, PopAnswer};
+pub use query::{Match, Query, QueryAnswer, Wanted};
+pub use redrive::{Letter, Redrive, RedriveAnswer};
 pub use reset::{Reset, ResetTo};
 pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
@@ -53,6 +62,7 @@ use crate::transaction::Transactions;
 use delay::Delays;
 use holders::Holders;
 use queues::TopicQueues;
+use redriven::Redriven;
 use subscriptions::Subscriptions;
 use wake::Waiters;
 
@@ -65,7 +75,8 @@ struct Slot {
 
 /// One consumer group on one topic: its leases and the polls that wait.
 ///
-/// Order of locks: ledgers (by group and topic, if several), then the catalog's writer, then the counters of queues.
+/// Order of locks: ledgers (by group and topic, if several), then the catalog's writer, then what was redriven, then the counters of
+/// queues (by topic and queue, if several).
 #[derive(Debug)]
 pub(crate) struct GroupTopic {
     pub(crate) group: u32,
@@ -109,6 +120,7 @@ pub struct Core {
     ledgers: RwLock<HashMap<(u32, u32), Arc<GroupTopic>>>,
     holders: Holders,
     delays: Delays,
+    redriven: Redriven,
     /// Locked before the counters of queues and after the catalog's writer.
     transactions: Mutex<Transactions>,
     polls: Arc<AtomicUsize>,

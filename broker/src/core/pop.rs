@@ -259,7 +259,7 @@ impl Core {
 
     fn attempt(&self, pop: &Pop, asked: &Asked) -> Result<Attempt, BrokerError> {
         self.store.admit(Admit::State)?;
-        let mut source = Messages::new(&self.store, &self.metrics, asked.topic.id, &asked.filter);
+        let mut source = Messages::new(&self.store, &self.metrics, asked);
         let mut changes = Vec::new();
         let mut batch = Batch::new();
         let mut ledger = asked.open_ledger()?;

@@ -12,6 +12,7 @@ use waybill_ops::clock::Clock;
 
 use super::delay::Delays;
 use super::holders::Holders;
+use super::redriven::Redriven;
 use super::{Core, GroupTopic};
 use crate::catalog::Catalog;
 use crate::config::{BrokerConfig, FlushDiskType};
@@ -53,6 +54,7 @@ impl Core {
         }
         let holders = Holders::load(&store, &holders)?;
         let delays = Delays::load(&store, config.timer_precision_ms)?;
+        let redriven = Redriven::load(&store, &catalog.topics().iter().map(|topic| topic.id).collect())?;
         let transactions = Mutex::new(super::transaction::restore(&config, &store)?);
         let core = Self {
             store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
@@ -65,6 +67,7 @@ impl Core {
             ledgers: RwLock::default(),
             holders,
             delays,
+            redriven,
             transactions,
             polls: Arc::new(AtomicUsize::new(0)),
             stop: CancellationToken::new(),

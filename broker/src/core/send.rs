@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
-use waybill_protocol::message::{StoredMessage, properties};
+use waybill_protocol::message::{StoredMessage, properties, sys_flag};
 use waybill_protocol::remoting::TopicConfig;
 
 use super::{Core, filter::tag_hash, queues::TopicQueues};
@@ -186,7 +186,8 @@ impl Core {
             flag: message.flag,
             queue_offset: 0,
             physical_offset: 0,
-            sys_flag: send.sys_flag,
+            // Only a redrive says so.
+            sys_flag: send.sys_flag & !sys_flag::FOR_ONE_GROUP,
             born_timestamp: send.born_timestamp,
             born_host: send.born_host,
             store_timestamp: store_time,

@@ -4,9 +4,10 @@ use std::collections::HashMap;
 
 use bytes::Bytes;
 use tracing::error;
-use waybill_protocol::message::{java_hash, peek_properties, properties};
+use waybill_protocol::message::{java_hash, peek_properties, peek_sys_flag, properties, sys_flag};
 
 use super::filter::Filter;
+use super::pop::Asked;
 use crate::lease::{Source, Verdict};
 use crate::limits;
 use crate::metrics::Metrics;
@@ -20,6 +21,7 @@ pub(super) struct Messages<'a> {
     store: &'a Store,
     metrics: &'a Metrics,
     topic: u32,
+    group: &'a str,
     filter: &'a Filter,
     chunks: HashMap<u32, Vec<Entry>>,
     found: HashMap<(u32, u64), (Entry, Bytes)>,
@@ -27,8 +29,10 @@ pub(super) struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(store: &'a Store, metrics: &'a Metrics, topic: u32, filter: &'a Filter) -> Self {
-        Self { store, metrics, topic, filter, chunks: HashMap::new(), found: HashMap::new(), bytes: 0 }
+    pub(super) fn new(store: &'a Store, metrics: &'a Metrics, asked: &'a Asked) -> Self {
+        let Asked { group, topic, filter, .. } = asked;
+        let (topic, group) = (topic.id, group.config.group_name.as_str());
+        Self { store, metrics, topic, group, filter, chunks: HashMap::new(), found: HashMap::new(), bytes: 0 }
     }
 
     /// The entry and the payload of a message that was found good; `None` for any other.
@@ -60,10 +64,18 @@ impl<'a> Messages<'a> {
         if by_hash.is_none() && !peek_properties(&payload).is_ok_and(|raw| self.filter.matches(raw)) {
             return Ok(Verdict::Filtered);
         }
+        if peek_sys_flag(&payload) & sys_flag::FOR_ONE_GROUP != 0 && !is_for(self.group, &payload) {
+            return Ok(Verdict::Filtered);
+        }
         self.bytes += len;
         self.found.insert((queue, offset), (entry, payload));
         Ok(Verdict::Deliver)
     }
+}
+
+/// Whether a message that is for one group is for this one.
+fn is_for(group: &str, payload: &Bytes) -> bool {
+    peek_properties(payload).is_ok_and(|raw| properties::get(raw, properties::ORIGIN_GROUP) == Some(group))
 }
 
 fn find(chunk: &[Entry], offset: u64) -> Option<Entry> {

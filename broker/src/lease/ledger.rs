@@ -202,18 +202,25 @@ impl Ledger {
         self.queues.iter().map(|(id, queue)| (*id, queue.progress))
     }
 
-    /// Counts over all queues ever read; `bounds` as of [`Source::bounds`]. Costs a look at every open row if consumption is ordered.
-    pub fn counts(&mut self, now_ms: i64, bounds: impl Fn(u32) -> (u64, u64)) -> Counts {
+    /// Counts over all queues ever read and the first `queues`, of which those never read are read from their beginning; `bounds` as of
+    /// [`Source::bounds`]. Costs a look at every open row.
+    pub fn counts(&mut self, now_ms: i64, queues: u32, bounds: impl Fn(u32) -> (u64, u64)) -> Counts {
         let now = self.tick(now_ms);
         let mut counts = Counts::default();
         for (id, queue) in &mut self.queues {
             queue.advance(now);
             let deferred = if self.ordered { queue.iter().filter(|(_, lease)| lease.is_deferred()).count() } else { 0 };
+            let waiting = queue.iter().filter(|(_, lease)| lease.is_live(now) && lease.is_given_back()).count();
             let (min, end) = bounds(*id);
             counts.deferred += deferred as u64;
             counts.ready += (queue.expired() - deferred) as u64;
-            counts.in_flight += queue.in_flight() as u64;
+            counts.in_flight += (queue.in_flight() - waiting) as u64;
+            counts.waiting += waiting as u64;
             counts.lag += queue.open_len() as u64 + end.saturating_sub(queue.progress.next.max(min));
+        }
+        for queue in (0..queues).filter(|queue| !self.queues.contains_key(queue)) {
+            let (min, end) = bounds(queue);
+            counts.lag += end.saturating_sub(min);
         }
         counts
     }

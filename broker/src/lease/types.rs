@@ -51,6 +51,13 @@ impl Lease {
         self.deadline_ms() > now_ms
     }
 
+    /// Whether the end of the lease was set by whoever gave the message back, so that nobody works on it until then. (A simple consumer
+    /// that asks for more time says the same.)
+    #[must_use]
+    pub fn is_given_back(&self) -> bool {
+        matches!(self.changed_by, ChangedBy::Client | ChangedBy::Return | ChangedBy::Broker)
+    }
+
     /// Whether the message waits for its predecessors and was not given out yet.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
@@ -233,8 +240,18 @@ pub struct Counts {
     pub ready: u64,
     /// Held by somebody.
     pub in_flight: u64,
+    /// Given back, to be delivered again later: nobody works on them.
+    pub waiting: u64,
     /// Passed by the scan, waiting for predecessors in their group.
     pub deferred: u64,
     /// Not done: never considered, or open.
     pub lag: u64,
+}
+
+impl Counts {
+    /// Messages that a pop could take now, if ordered consumption does not hold them back: never given out, or ready again.
+    #[must_use]
+    pub fn takeable(&self) -> u64 {
+        self.lag.saturating_sub(self.in_flight).saturating_sub(self.waiting).saturating_sub(self.deferred)
+    }
 }

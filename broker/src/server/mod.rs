@@ -4,12 +4,15 @@ mod ack;
 mod channel;
 mod clients;
 mod connection;
+mod counts;
 mod groups;
 mod leases;
 mod listener;
 mod offsets;
 mod pop;
+mod query;
 mod recall;
+mod redrive;
 mod reset;
 mod route;
 mod send;
@@ -81,6 +84,14 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::SEARCH_OFFSET_BY_TIMESTAMP => offsets::search(broker, command),
         request::GET_EARLIEST_MSG_STORETIME => offsets::earliest(broker, command),
         request::INVOKE_BROKER_TO_RESET_OFFSET => reset::reset(broker, command).await,
+        request::GET_CONSUME_STATS => counts::consume_stats(broker, command),
+        request::GET_TOPIC_STATS_INFO => counts::topic_stats(broker, command),
+        request::QUERY_TOPIC_CONSUME_BY_WHO => counts::groups_of(broker, command),
+        own::COUNT_MESSAGES => counts::messages(broker, command),
+        own::REDRIVE_DEAD_LETTERS => redrive::redrive(broker, command).await,
+        request::QUERY_MESSAGE => query::by_key(broker, command).await,
+        request::VIEW_MESSAGE_BY_ID => query::by_position(broker, command),
+        own::DESCRIBE_MESSAGE => query::describe(broker, command).await,
         own::LIST_LEASES => leases::list(broker, command),
         _ => Ok(Command::response(
             response::REQUEST_CODE_NOT_SUPPORTED,

@@ -1,7 +1,7 @@
 //! The rows of the index.
 //!
 //! ```text
-//! Key:   keyspace u8 (0 to 10) · key                                 what users put
+//! Key:   keyspace u8 (0 to 11) · key                                 what users put
 //! Value: value
 //! Key:   0x10 · topic u32 · queue u32                                the bounds of a queue
 //! Value: min offset u64 · next offset u64

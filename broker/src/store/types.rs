@@ -26,11 +26,13 @@ pub enum Keyspace {
     Decision = 9,
     /// How a delayed message is found that is to be recalled.
     Recall = 10,
+    /// Which dead letters went back to where they came from.
+    Redriven = 11,
 }
 
 impl Keyspace {
     /// Every keyspace, in the order of its number.
-    pub const ALL: [Keyspace; 11] = [
+    pub const ALL: [Keyspace; 12] = [
         Keyspace::Meta,
         Keyspace::Topic,
         Keyspace::Group,
@@ -42,6 +44,7 @@ impl Keyspace {
         Keyspace::Half,
         Keyspace::Decision,
         Keyspace::Recall,
+        Keyspace::Redriven,
     ];
 
     /// The keyspace with this number, if there is one.

@@ -28,7 +28,10 @@ fn one_group_does_not_hold_up_another() {
     assert_eq!(offsets(&w.pop_max(1)), [0]);
     assert_eq!(offsets(&w.pop_max(32)), [3, 5], "the scan passes what is blocked");
     assert_eq!(w.ledger.next(0), Some(6));
-    assert_eq!(w.ledger.counts(w.now, |_| (0, 6)), Counts { ready: 0, in_flight: 3, deferred: 3, lag: 6 });
+    assert_eq!(
+        w.ledger.counts(w.now, 0, |_| (0, 6)),
+        Counts { in_flight: 3, deferred: 3, lag: 6, ..Counts::default() }
+    );
 }
 
 #[test]
