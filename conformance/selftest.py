@@ -16,6 +16,7 @@ import checks  # noqa: E402
 import compare  # noqa: E402
 import environment  # noqa: E402
 import logs  # noqa: E402
+import purpose  # noqa: E402
 import remoting  # noqa: E402
 from clients import OperationError  # noqa: E402
 
@@ -26,6 +27,20 @@ def failing(**error):
     def work():
         raise OperationError(error)
     return work
+
+
+class Compatibility(unittest.TestCase):
+    """docs/compatibility.md names each question whose answer may differ on purpose, and no other."""
+
+    def test_the_page_names_what_may_differ(self):
+        page = (HERE.parent / "docs/compatibility.md").read_text()
+        tables = page.split("## Behaviour")[0]
+        named = {q for line in tables.splitlines() if line.startswith("| `") for q in re.findall(r"`([^`]+)`", line.split(" | ")[0])}
+        for pattern, _, _ in purpose.WAYBILL:
+            questions = {q for q in EXPECTED if re.fullmatch(pattern, q)}
+            self.assertTrue(questions & named, f"{pattern}: {sorted(questions)}")
+        asked = {q for pattern, _, _ in purpose.PURPOSE["waybill"] for q in EXPECTED if re.fullmatch(pattern, q)}
+        self.assertEqual(named - asked, set())
 
 
 class Comparison(unittest.TestCase):

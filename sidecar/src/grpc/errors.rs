@@ -119,6 +119,8 @@ pub(super) enum Problem {
     AttemptIdTooLong,
     #[error("receipt handle is malformed: {0}")]
     HandleMalformed(String),
+    #[error("body encoding {0} is not known; there are IDENTITY (1) and GZIP (2)")]
+    BodyEncoding(i32),
     #[error("no entry to acknowledge")]
     NoEntry,
     #[error("too many entries in one call, max is {}", limits::ACK_ENTRIES)]
@@ -192,7 +194,7 @@ impl Problem {
             }
             Self::Endpoints(_) => Code::IllegalAccessPoint,
 
-            Self::NoMessage | Self::TopicsDiffer => Code::MessageCorrupted,
+            Self::NoMessage | Self::TopicsDiffer | Self::BodyEncoding(_) => Code::MessageCorrupted,
             Self::MessagesTooLarge(_) => Code::PayloadTooLarge,
             Self::BodyEmpty => Code::MessageBodyEmpty,
             Self::BodyTooLarge(_) => Code::MessageBodyTooLarge,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use waybill_protocol::{
     filter::Condition,
-    grpc::v2::{Endpoints, FilterExpression, FilterType, Message, MessageType, Resource, SystemProperties},
+    grpc::v2::{Encoding, Endpoints, FilterExpression, FilterType, Message, MessageType, Resource, SystemProperties},
     handle::ReceiptHandle,
     message::properties,
     names,
@@ -85,6 +85,10 @@ fn one_message(message: &Message, config: &Config, now_ms: i64) -> Result<(), Pr
         return Err(Problem::BodyTooLarge(config.max_message_size));
     }
     let Some(system) = &message.system_properties else { return Err(Problem::NoSystemProperties) };
+    // How it is to be read would be lost. (A digest is not looked at, as upstream does not: the client gets one of what is stored.)
+    if Encoding::try_from(system.body_encoding).is_err() {
+        return Err(Problem::BodyEncoding(system.body_encoding));
+    }
     message_properties(message, system, config)?;
     if system.message_id.trim().is_empty() {
         return Err(Problem::MessageIdBlank);
