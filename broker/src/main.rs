@@ -136,6 +136,8 @@ async fn run(config: BrokerConfig) -> Result<(), String> {
         }
     };
     let broker = Broker::open(config).map_err(|error| error.to_string())?;
+    // Before it listens: who sees that asks it to stop, perhaps at once.
+    let asked_to_stop = signal::shutdown_requested();
     let stop = CancellationToken::new();
     let admin_stop = CancellationToken::new();
     if let Some(listener) = admin {
@@ -145,7 +147,7 @@ async fn run(config: BrokerConfig) -> Result<(), String> {
         let (broker, stop) = (Arc::clone(&broker), stop.clone());
         async move { broker.serve(listener, stop).await }
     });
-    signal::shutdown_requested().await;
+    asked_to_stop.await;
     stop.cancel();
     let ended = serving.await.map_err(|error| error.to_string());
     admin_stop.cancel();

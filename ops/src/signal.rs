@@ -4,13 +4,16 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Resolves when the process is asked to stop (SIGTERM from a supervisor, SIGINT from a keyboard).
 ///
-/// The signals are caught from the first poll on. Where a handler cannot be installed, the fact is logged and that
-/// signal keeps its default effect.
-pub async fn shutdown_requested() {
+/// The signals are caught from the call on, not only once it is waited for: call it before anybody can know that the
+/// process is up. Where a handler cannot be installed, the fact is logged and that signal keeps its default effect.
+/// Must be called within a tokio runtime.
+pub fn shutdown_requested() -> impl Future<Output = ()> + Send {
     let (mut terminate, mut interrupt) = (listen(SignalKind::terminate()), listen(SignalKind::interrupt()));
-    tokio::select! {
-        () = received(&mut terminate) => tracing::info!(signal = "SIGTERM", "asked to stop"),
-        () = received(&mut interrupt) => tracing::info!(signal = "SIGINT", "asked to stop"),
+    async move {
+        tokio::select! {
+            () = received(&mut terminate) => tracing::info!(signal = "SIGTERM", "asked to stop"),
+            () = received(&mut interrupt) => tracing::info!(signal = "SIGINT", "asked to stop"),
+        }
     }
 }
 
@@ -31,17 +34,21 @@ async fn received(signal: &mut Option<Signal>) {
 mod tests {
     use super::*;
     use std::process::Command;
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    /// How long it waits for what must come.
+    const PATIENCE: Duration = Duration::from_secs(20);
 
     #[tokio::test]
-    async fn sigterm_is_heard() {
-        let waiting = tokio::spawn(shutdown_requested());
-        // The handler is there once the task was polled; asking for the same signal here proves that it is installed
-        // in this process and keeps the default effect away even if the task has not run yet.
-        let mut guard = signal(SignalKind::terminate()).expect("signal handler");
-        tokio::task::yield_now().await;
+    async fn a_signal_is_heard_that_came_before_anybody_waited() {
+        let asked_to_stop = shutdown_requested();
+        // Tells when the signal has arrived.
+        let mut arrived = signal(SignalKind::terminate()).expect("signal handler");
         let killed = Command::new("kill").args(["-TERM", &std::process::id().to_string()]).status();
         assert!(killed.is_ok_and(|status| status.success()));
-        guard.recv().await;
-        waiting.await.expect("the waiting task ends");
+        timeout(PATIENCE, arrived.recv()).await.expect("it arrives");
+        timeout(PATIENCE, asked_to_stop).await.expect("it is heard");
     }
 }

@@ -96,9 +96,11 @@ pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
             BuildError::Certificate(error) => Failure::Config(format!("{error}; see tlsCertPath and tlsKeyPath")),
             error => Failure::Other(error.to_string()),
         })?;
+    // Before it serves: who sees that asks it to stop, perhaps at once.
+    let asked_to_stop = shutdown_requested();
     let stop = CancellationToken::new();
     let running = tokio::spawn(app.run(stop.clone()));
-    shutdown_requested().await;
+    asked_to_stop.await;
     stop.cancel();
     running.await.map(|_ended| ()).map_err(|error| Failure::Other(error.to_string()))
 }

@@ -12,7 +12,7 @@ use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     sync::mpsc,
     task::JoinHandle,
 };
@@ -27,6 +27,22 @@ pub(crate) enum Out {
 }
 
 pub(crate) type Reply = mpsc::UnboundedSender<Out>;
+
+/// So many sockets at one address at which nobody listens yet, and nobody else will: what is bound is given to no other test.
+pub(crate) fn places<const COUNT: usize>() -> (SocketAddr, [TcpSocket; COUNT]) {
+    let mut address = SocketAddr::from(([127, 0, 0, 1], 0));
+    let sockets = std::array::from_fn(|_| {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_reuseport(true).expect("an option");
+        socket.bind(address).expect("bind");
+        address = socket.local_addr().expect("address");
+        socket
+    });
+    (address, sockets)
+}
+
+/// Connections that wait to be accepted.
+pub(crate) const BACKLOG: u32 = 128;
 
 /// Stops when it is dropped.
 pub(crate) struct FakeBroker {
@@ -52,14 +68,10 @@ impl Drop for FakeBroker {
 
 impl FakeBroker {
     pub(crate) async fn start(handler: impl Fn(Command, &Reply) + Send + Sync + 'static) -> Self {
-        Self::start_at("127.0.0.1:0".parse().expect("address"), handler).await
+        Self::start_on(TcpListener::bind("127.0.0.1:0").await.expect("bind"), handler)
     }
 
-    pub(crate) async fn start_at(
-        address: SocketAddr,
-        handler: impl Fn(Command, &Reply) + Send + Sync + 'static,
-    ) -> Self {
-        let listener = TcpListener::bind(address).await.expect("bind");
+    pub(crate) fn start_on(listener: TcpListener, handler: impl Fn(Command, &Reply) + Send + Sync + 'static) -> Self {
         let address = listener.local_addr().expect("address").to_string();
         let state =
             Arc::new(State { connections: AtomicUsize::new(0), seen: Mutex::default(), tasks: Mutex::default() });
@@ -74,7 +86,7 @@ impl FakeBroker {
         Self { address, state, accepting }
     }
 
-    /// Ends it; then its address is free and its connections are closed.
+    /// Ends it; then nobody listens at its address, and its connections are closed.
     pub(crate) async fn stop(mut self) {
         self.accepting.abort();
         let _aborted = (&mut self.accepting).await;

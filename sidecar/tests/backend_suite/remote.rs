@@ -14,7 +14,7 @@ use waybill_protocol::remoting::{
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
 
 use crate::LONG;
-use crate::fake_broker::{FakeBroker, Out, Reply, echo};
+use crate::fake_broker::{BACKLOG, FakeBroker, Out, Reply, echo, places};
 
 const CODE: i32 = 7;
 
@@ -130,6 +130,8 @@ async fn a_late_answer_disturbs_nobody() {
     })
     .await;
     let transport = transport();
+    // What is late is the answer, not the connection.
+    assert_eq!(ask(&transport, &broker, "first").await, Ok("first".into()));
     let late = transport.call(&broker.address, request("slow"), Duration::from_millis(30)).await;
     assert_eq!(late, Err(TransportError::Timeout));
     go.notify_one();
@@ -275,16 +277,14 @@ async fn a_broker_that_says_go_away_is_left() {
 
 #[tokio::test]
 async fn an_unreachable_broker_is_found_again() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("bind");
-    let address = listener.local_addr().expect("address");
-    drop(listener);
+    let (address, [place]) = places();
     let transport = transport();
     for _ in 0..3 {
         let result = transport.call(&address.to_string(), request("x"), LONG).await;
         assert!(matches!(result, Err(TransportError::Unreachable(_))), "{result:?}");
     }
-    let broker =
-        FakeBroker::start_at(address, |command, reply: &Reply| reply.send(echo(&command)).expect("open")).await;
+    let listener = place.listen(BACKLOG).expect("listen");
+    let broker = FakeBroker::start_on(listener, |command, reply: &Reply| reply.send(echo(&command)).expect("open"));
     // The wait between two tries is at most a second.
     timeout(LONG, async {
         while ask(&transport, &broker, "x").await.is_err() {

@@ -105,6 +105,18 @@ async fn ended(mut socket: impl AsyncRead + Unpin) -> bool {
     timeout(LONG, socket.read_to_end(&mut rest)).await.is_ok()
 }
 
+/// A TLS connection to a port that gives handshakes little time: on a busy machine the first may be late.
+async fn handshaken(address: SocketAddr) -> TlsStream<TcpStream> {
+    soon(async {
+        loop {
+            if let Ok(stream) = connect_tls(address).await {
+                return stream;
+            }
+        }
+    })
+    .await
+}
+
 fn self_signed() -> Tls {
     Tls::new(CertificateSource::SelfSigned).expect("a certificate")
 }
@@ -170,15 +182,15 @@ async fn the_silent_and_the_slow_are_closed() {
         socket.write_all(bytes).await.expect("write");
         assert!(ended(socket).await, "{bytes:?}");
     }
-    let handshaken_and_silent = soon(connect_tls(port.address)).await.expect("handshake");
-    assert!(ended(handshaken_and_silent).await);
+    assert!(ended(handshaken(port.address).await).await, "silent after the handshake");
 }
 
 #[tokio::test]
 async fn slow_handshakes_do_not_keep_others_waiting_beyond_their_time() {
     let mut port = port(self_signed(), |limits| {
         limits.handshakes = 1;
-        limits.handshake_timeout = Duration::from_millis(300);
+        // Enough for those who are not slow, on a busy machine as well.
+        limits.handshake_timeout = Duration::from_secs(2);
     })
     .await;
     let mut slow = TcpStream::connect(port.address).await.expect("connect");

@@ -1,8 +1,8 @@
 //! A broker over TCP that comes back as another program.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
-use tokio::time::timeout;
+use tokio::{net::TcpSocket, time::timeout};
 use waybill_protocol::remoting::{
     Command,
     codes::{request, response},
@@ -12,14 +12,16 @@ use waybill_sidecar::backend::{MessageService, RemoteOptions, RemoteTransport};
 use crate::{
     LONG,
     batches::{both, willing},
-    fake_broker::{FakeBroker, Out, Reply},
+    fake_broker::{BACKLOG, FakeBroker, Out, Reply, places},
     leases::change,
     scripted::{lease, refuse, route_to, service},
 };
 
 /// A broker that takes batches, or does not.
-async fn broker(address: SocketAddr, takes_batches: bool) -> FakeBroker {
-    FakeBroker::start_at(address, move |command: Command, reply: &Reply| {
+fn broker(place: TcpSocket, takes_batches: bool) -> FakeBroker {
+    let listener = place.listen(BACKLOG).expect("listen");
+    let address = listener.local_addr().expect("an address");
+    FakeBroker::start_on(listener, move |command: Command, reply: &Reply| {
         let answer = match command.code {
             request::BATCH_CHANGE_MESSAGE_INVISIBLETIME | request::BATCH_ACK_MESSAGE if !takes_batches => {
                 refuse(response::REQUEST_CODE_NOT_SUPPORTED, "no")
@@ -29,7 +31,6 @@ async fn broker(address: SocketAddr, takes_batches: bool) -> FakeBroker {
         };
         reply.send(Out::Frame(answer.expect("an answer").reply_to(&command))).expect("open");
     })
-    .await
 }
 
 fn asked(broker: &FakeBroker) -> [usize; 2] {
@@ -47,10 +48,8 @@ async fn ask(service: &MessageService) -> bool {
 
 #[tokio::test]
 async fn a_broker_that_is_replaced_is_asked_for_batches_again() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = free.local_addr().expect("an address");
-    drop(free);
-    let old = broker(address, false).await;
+    let (address, [first, second]) = places();
+    let old = broker(first, false);
     let options = RemoteOptions { connect_timeout: LONG, max_in_flight: 10_000, max_frame: 4 << 20 };
     let transport = Arc::new(RemoteTransport::new(options));
     let service = service(transport, |config| {
@@ -63,7 +62,7 @@ async fn a_broker_that_is_replaced_is_asked_for_batches_again() {
     }
     assert_eq!(asked(&old), [1, 1], "once, and not again over this connection");
     old.stop().await;
-    let new = broker(address, true).await;
+    let new = broker(second, true);
     // The first call may still meet the old connection, or the pause after it; what is learnt lasts ten minutes.
     let again = async {
         while !ask(&service).await {

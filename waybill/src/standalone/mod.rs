@@ -5,6 +5,7 @@ mod banner;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -124,6 +125,8 @@ impl Args {
             .map_err(|error| Failure::failed(error.to_string()))?;
         let admin = Admin::joined([("broker", broker_admin(&broker)), ("sidecar", app.admin())]);
 
+        // Before it serves: who sees that asks it to stop, perhaps at once.
+        let mut asked_to_stop = pin!(shutdown_requested());
         let [sidecar_stop, broker_stop, admin_stop] = [(); 3].map(|()| CancellationToken::new());
         let broker_stopped = broker_stop.clone();
         let broker_runs = tokio::spawn(async move { broker.serve(ports.broker, broker_stopped).await });
@@ -133,14 +136,15 @@ impl Args {
         let running = banner::Running::new(&addresses, &self.data_dir, self.flush == Flush::Sync, !self.no_auto_create);
         let started = async {
             ready(&admin, format).await;
-            running.print(format)?;
-            shutdown_requested().await;
-            Ok::<(), Failure>(())
+            running.print(format)
         };
         // A signal before the start is over ends it as well.
         tokio::select! {
-            started = started => started?,
-            () = shutdown_requested() => {}
+            started = started => {
+                started?;
+                asked_to_stop.await;
+            }
+            () = &mut asked_to_stop => {}
         }
         output::progress(format, "stopping: finishing what is in hand …");
         let drained = async {

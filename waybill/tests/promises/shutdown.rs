@@ -27,7 +27,7 @@ async fn draining(rig: &BrokerRig, sidecar: &Sidecar) -> Vec<String> {
 async fn leave_keeps_the_leases_and_says_nothing_of_the_clients() {
     let rig = BrokerRig::start().await;
     let (first, second) = tokio::join!(
-        rig.sidecar("first", "shutdownPolicy: leave\ngrpcShutdownTimeSeconds: 6\n"),
+        rig.sidecar("first", "shutdownPolicy: leave\ngrpcShutdownTimeSeconds: 10\n"),
         rig.sidecar("second", ""),
     );
     let handles = draining(&rig, &first).await;
@@ -48,7 +48,7 @@ async fn leave_keeps_the_leases_and_says_nothing_of_the_clients() {
 #[tokio::test(flavor = "multi_thread")]
 async fn release_gives_back_what_clients_hold() {
     let rig = BrokerRig::start().await;
-    let lines = "shutdownPolicy: release\ngrpcShutdownTimeSeconds: 6\ninvisibleTimeMillisWhenClear: 0\n";
+    let lines = "shutdownPolicy: release\ngrpcShutdownTimeSeconds: 10\ninvisibleTimeMillisWhenClear: 0\n";
     let (first, second) = tokio::join!(rig.sidecar("first", lines), rig.sidecar("second", ""));
     let handles = draining(&rig, &first).await;
     assert_eq!(handles.len(), 2);

@@ -23,10 +23,10 @@ async fn kept(sidecar: &Sidecar) -> Option<String> {
     metrics.lines().find_map(|line| line.strip_prefix("waybill_sidecar_receipts_kept ").map(str::to_owned))
 }
 
-/// Leases of four seconds are renewed after two.
+/// Leases of twelve seconds are renewed after two: a machine that stands still for a while does not let them end.
 fn file(renew: bool) -> String {
     format!(
-        "enableGrpcChannelReceiptHandleRenew: {renew}\ndefaultInvisibleTimeMills: 4000\nrenewAheadTimeMillis: 2000\n"
+        "enableGrpcChannelReceiptHandleRenew: {renew}\ndefaultInvisibleTimeMills: 12000\nrenewAheadTimeMillis: 10000\n"
     )
 }
 
