@@ -161,3 +161,36 @@ async fn a_namespace_that_cannot_be_one_is_refused_and_nothing_is_taken() {
         assert_eq!(code(route.status), Code::IllegalTopic, "{blank:?}");
     }
 }
+
+/// The published Node client says its namespace in the header of every call, but not of what it receives from.
+#[tokio::test]
+async fn a_namespace_in_the_header_is_that_of_all_that_says_none() {
+    fn within<Q>(peer: &Peer, namespace: &str, message: Q) -> tonic::Request<Q> {
+        let mut request = peer.request(message);
+        request.metadata_mut().insert("x-mq-namespace", namespace.parse().expect("a header value"));
+        request
+    }
+    let world = world().await;
+    let mut peer = world.client("c", consumer_in("")).await;
+    let plain = within(&peer, "red", v2::SendMessageRequest { messages: vec![message_in("", "1")] });
+    let said = within(&peer, "blue", v2::SendMessageRequest { messages: vec![message_in("red", "2")] });
+    for request in [plain, said] {
+        assert_eq!(code(peer.client.send_message(request).await.expect("an answer").into_inner().status), Code::Ok);
+    }
+    assert_eq!(peer.receive(receive_in("", "t")).await.code(), Code::MessageNotFound);
+    let request = within(&peer, "red", receive_in("", "t"));
+    let stream = peer.client.receive_message(request).await.expect("a stream").into_inner();
+    let received = Received::read(stream).await;
+    assert_eq!(ids(&received), ["1", "2"]);
+    assert_eq!(received.messages[0].topic.clone().map(|topic| topic.name).as_deref(), Some("t"));
+
+    let (outgoing, answers) = tokio::sync::mpsc::channel(1);
+    outgoing.send(command(consumer_in(""))).await.expect("a channel");
+    let stream = within(&peer, "red", tokio_stream::wrappers::ReceiverStream::new(answers));
+    let mut told = peer.client.telemetry(stream).await.expect("a stream").into_inner();
+    let answer = told.message().await.expect("an answer").expect("settings");
+    let Some(v2::telemetry_command::Command::Settings(told)) = answer.command else { panic!("no settings") };
+    let Some(PubSub::Subscription(subscription)) = told.pub_sub else { panic!("no subscription") };
+    assert_eq!(subscription.group.map(|group| group.name).as_deref(), Some("g"), "as the client calls it");
+    assert_eq!(world.sessions.profile("c").and_then(|profile| profile.group).as_deref(), Some("red%g"));
+}

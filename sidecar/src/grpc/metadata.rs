@@ -17,6 +17,8 @@ pub(super) struct Caller {
     pub(super) client_id: String,
     /// `x-mq-client-version`, as it was sent.
     version: Option<String>,
+    /// `x-mq-namespace`: the namespace of whatever the call names without saying one; empty = none.
+    pub(super) namespace: String,
     /// `grpc-timeout`: how long the client waits.
     pub(super) deadline: Option<Duration>,
 }
@@ -36,6 +38,7 @@ impl Caller {
         Ok(Self {
             client_id: client_id.to_owned(),
             version: text("x-mq-client-version").map(str::to_owned),
+            namespace: text("x-mq-namespace").unwrap_or_default().trim().to_owned(),
             deadline: text("grpc-timeout").and_then(parse_timeout),
         })
     }

@@ -17,19 +17,28 @@ pub(super) trait Named {
         Vec::new()
     }
 
-    /// Puts the namespace of each into its name.
-    fn resolve(&mut self) -> Result<(), Problem> {
+    /// Puts the namespace of each into its name. One that says none is in `namespace`, which the call says for all: the published
+    /// Node client says it of topics that it sends to, and of nothing else.
+    fn resolve(&mut self, namespace: &str) -> Result<(), Problem> {
         for topic in self.topics() {
+            fill_in(topic, namespace);
             validate_namespace(&topic.resource_namespace)
                 .map_err(|error| Problem::of_topic(&topic.resource_namespace, error))?;
             namespace::resolve(topic);
         }
         for group in self.groups() {
+            fill_in(group, namespace);
             validate_namespace(&group.resource_namespace)
                 .map_err(|error| Problem::of_group(&group.resource_namespace, error))?;
             namespace::resolve(group);
         }
         Ok(())
+    }
+}
+
+fn fill_in(resource: &mut Resource, namespace: &str) {
+    if resource.resource_namespace.is_empty() {
+        namespace.clone_into(&mut resource.resource_namespace);
     }
 }
 

@@ -43,7 +43,7 @@ pub(super) async fn answer(
     mut request: ReceiveMessageRequest,
 ) -> ReceiveStream {
     let began = Instant::now();
-    let resolved = request.resolve();
+    let resolved = request.resolve(caller.as_ref().map_or("", |caller| &caller.namespace));
     let topic = request.message_queue.as_ref().and_then(|queue| queue.topic.as_ref()).map(namespace::shown);
     let receive = match (&caller, resolved) {
         (Ok(caller), Ok(())) => check(room, caller, request).await,

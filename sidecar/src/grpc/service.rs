@@ -96,7 +96,7 @@ macro_rules! unary {
         let result = match $self.enter(&$request, Family::$family) {
             Ok((caller, _permit)) => {
                 let mut request = $request.into_inner();
-                match request.resolve() {
+                match request.resolve(&caller.namespace) {
                     Ok(()) => $answer(&$self.room, &caller, request).await,
                     Err(problem) => Err(problem),
                 }

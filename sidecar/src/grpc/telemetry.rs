@@ -26,8 +26,9 @@ pub(super) type TelemetryStream = ReceiverStream<Result<TelemetryCommand, tonic:
 /// Answers at once, before the client has said anything: some clients wait for the headers before they speak.
 pub(super) fn answer(room: &Arc<Room>, caller: Caller, inbound: Streaming<TelemetryCommand>) -> TelemetryStream {
     let (sender, receiver) = mpsc::channel(limits::TELEMETRY_QUEUE);
-    let conversation =
-        Conversation { room: room.clone(), client_id: caller.client_id, stream: room.sessions.next_stream(), sender };
+    let stream = room.sessions.next_stream();
+    let Caller { client_id, namespace, .. } = caller;
+    let conversation = Conversation { room: room.clone(), client_id, namespace, stream, sender };
     tokio::spawn(conversation.run(inbound));
     ReceiverStream::new(receiver)
 }
@@ -35,6 +36,8 @@ pub(super) fn answer(room: &Arc<Room>, caller: Caller, inbound: Streaming<Teleme
 struct Conversation {
     room: Arc<Room>,
     client_id: String,
+    /// Of names in settings that say none.
+    namespace: String,
     stream: u64,
     sender: CommandSender,
 }
@@ -67,7 +70,7 @@ impl Conversation {
     }
 
     async fn settings(&self, mut own: Settings) -> Result<TelemetryCommand, Problem> {
-        own.resolve()?;
+        own.resolve(&self.namespace)?;
         let group = check(&own)?;
         let merged = Arc::new(self.merged(&own, group.as_deref()).await?);
         let command = settings_command(&merged);
