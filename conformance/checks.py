@@ -25,7 +25,8 @@ SENDS_AT_ONCE = 16
 NULL_SETTINGS = {("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused")}
 OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message")}
 BAD_FILTER = {(None, "bad-filter"): ("50001", "Apache takes a filter that it cannot parse for a fault of its own")}
-KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER, "apache-proxy": NULL_SETTINGS | BAD_FILTER}
+NAMESPACES = {(None, "namespaces"): ("namespace", "Apache does not look at namespaces")}
+KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
 
 
 class Failed(Exception):
@@ -467,6 +468,64 @@ def push_retry(t):
     if "backoff" in t.agent.features:
         expect(min(gaps) >= 1.0, f"again after {min(gaps):.1f} s, the back-off is 1 s")
     return f"attempt 2 after {min(gaps):.1f} to {max(gaps):.1f} s"
+
+
+@check("namespaces", needs=["namespace"])
+def namespaces(t):
+    """One topic and one group in two namespaces and in none: each sees its own messages, by the names that its client knows."""
+    topic, group = t.topic(), t.group()
+    spaces, ids = ["", "red", "blue"], {}
+    for space in spaces[1:]:
+        t.admin.create_topic(f"{space}%{topic}")
+        t.admin.create_group(f"{space}%{group}")
+    within = {space: {"namespace": space} if space else {} for space in spaces}
+    for space in spaces:
+        try:
+            producer = t.producer(topic, **within[space])
+            ids[space] = t.send_many(producer, topic, [b"%d in %s" % (n, space.encode()) for n in range(5)])
+        except OperationError as e:
+            raise Failed(f"in namespace {space!r}: {e}") from None
+    for space in spaces:
+        consumer = t.consumer(group, topic, **within[space])
+        found = t.receive_until(consumer, 5, ack=True)
+        got, names = sorted(m["id"] for m in found), {m["topic"] for m in found}
+        expect(got == sorted(ids[space]), f"namespace {space!r}: {len(set(got) & set(ids[space]))} of 5, {len(set(got) - set(ids[space]))} of others")
+        expect(names == {topic}, f"namespace {space!r}: topic is {names}")
+        t.nothing_until(consumer, time.monotonic() + 2)
+    return "5 in each of 2 and outside"
+
+
+@check("dead-letters", timeout_s=150)
+def dead_letters(t):
+    """Two deliveries fail, by time-out and by answers of both kinds of consumers: one copy in the dead-letter topic, none in the group."""
+    topic = t.topic()
+    producer = t.producer(topic)
+    ways = ["time-out"] + (["answer"] if "change" in t.agent.features else []) + (["push"] if "push" in t.agent.features else [])
+    groups = {way: t.group(retry_max_times=1, retry_ms=[1000]) for way in ways}
+    push = "push" in ways and t.client("push", group=groups["push"], topic=topic, filter="*", fail_attempts=9)
+    consumers = {way: t.consumer(groups[way], topic) for way in ways if way != "push"}
+    sent = t.send(producer, topic, b"poison", keys=["k"], properties={"p": "v"})
+    for attempt in (1, 2):
+        for way, consumer in consumers.items():
+            found = t.receive_until(consumer, 1, within_s=INVISIBLE_MIN_S + LATE_S, invisible_s=INVISIBLE_MIN_S)
+            expect([(m["id"], m["attempt"]) for m in found] == [(sent, attempt)], f"{way}: {[(m['id'] == sent, m['attempt']) for m in found]}, wanted attempt {attempt}")
+            if way == "answer":
+                t.change(consumer, found[0], 1)
+    if push:
+        events = t.events(push, lambda e: len(e) >= 2)
+        expect([(e["id"], e["attempt"]) for e in events] == [(sent, 1), (sent, 2)], f"push: attempts {[e['attempt'] for e in events]}")
+    for way, group in groups.items():
+        end = time.monotonic() + min(t.left(), INVISIBLE_MIN_S + LATE_S)
+        # It goes there when somebody asks for messages of the group: a push consumer does so all the time.
+        while not t.admin.topic_routed(f"%DLQ%{group}"):
+            expect(time.monotonic() < end, f"{way}: there is no dead-letter topic")
+            for m in t.receive(consumers[way], invisible_s=INVISIBLE_MIN_S) if way in consumers else []:
+                raise Failed(f"{way}: came once more (attempt {m['attempt']})")
+            time.sleep(0.2)
+        dead = t.receive_until(t.consumer(t.group(), f"%DLQ%{group}"), 1, ack=True)
+        kept = [(m["id"], m["body"], m["keys"], m["properties"].get("p")) for m in dead]
+        expect(kept == [(sent, b"poison", ["k"], "v")], f"{way}: in the dead-letter topic {kept}")
+    return ", ".join(ways)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------

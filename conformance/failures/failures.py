@@ -24,6 +24,7 @@ import rows  # noqa: E402
 import restart  # noqa: E402,F401  (registers its rows)
 import reported  # noqa: E402,F401  (the same)
 import before_apache  # noqa: E402,F401  (the same)
+import retries  # noqa: E402,F401  (the same)
 from house import SUITE, clients  # noqa: E402
 
 KEPT_LOGS = SUITE / ".cache" / "logs" / "failures"

@@ -70,6 +70,9 @@ public class Agent {
         if (c.has("tls")) {
             builder.enableSsl(c.get("tls").getAsBoolean());
         }
+        if (c.has("namespace")) {
+            builder.setNamespace(text(c, "namespace"));
+        }
         return builder.build();
     }
 
@@ -111,6 +114,9 @@ public class Agent {
             .setBody(Base64.getDecoder().decode(text(c, "body")));
         if (c.has("tag")) {
             builder.setTag(text(c, "tag"));
+        }
+        if (c.has("message_group")) {
+            builder.setMessageGroup(text(c, "message_group"));
         }
         if (c.has("keys")) {
             List<String> keys = new ArrayList<>();

@@ -15,7 +15,7 @@ const releases = new Map();
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 
 function options(c) {
-  return { endpoints: endpoint, namespace: '', sslEnabled: c.tls === true, logger: quiet, requestTimeout };
+  return { endpoints: endpoint, namespace: c.namespace || '', sslEnabled: c.tls === true, logger: quiet, requestTimeout };
 }
 
 function show(m) {
@@ -40,7 +40,7 @@ const operations = {
   },
   async send(c) {
     const receipt = await clients.get(c.name).send({
-      topic: c.topic, body: Buffer.from(c.body, 'base64'), tag: c.tag, keys: c.keys,
+      topic: c.topic, body: Buffer.from(c.body, 'base64'), tag: c.tag, keys: c.keys, messageGroup: c.message_group,
       properties: c.properties && new Map(Object.entries(c.properties)),
     });
     return { id: receipt.messageId };

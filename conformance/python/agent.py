@@ -30,11 +30,11 @@ class Agent:
         self.clients, self.received, self.events, self.gates = {}, {}, {}, {}
         self.output = threading.Lock()
 
-    def configuration(self):
-        return ClientConfiguration(self.endpoint, Credentials(), request_timeout=self.request_timeout_s)
+    def configuration(self, c):
+        return ClientConfiguration(self.endpoint, Credentials(), c.get("namespace", ""), request_timeout=self.request_timeout_s)
 
     def producer(self, c):
-        client = Producer(self.configuration(), c["topics"], tls_enable=c.get("tls", False))
+        client = Producer(self.configuration(c), c["topics"], tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client
 
@@ -44,6 +44,8 @@ class Agent:
         m.body = base64.b64decode(c["body"])
         if "tag" in c:
             m.tag = c["tag"]
+        if "message_group" in c:
+            m.message_group = c["message_group"]
         for key in c.get("keys", []):
             m.keys = key
         for key, value in c.get("properties", {}).items():
@@ -51,7 +53,7 @@ class Agent:
         return {"id": self.clients[c["name"]].send(m).message_id}
 
     def consumer(self, c):
-        client = SimpleConsumer(self.configuration(), c["group"], subscription(c),
+        client = SimpleConsumer(self.configuration(c), c["group"], subscription(c),
                                 await_duration=c["await_s"], tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client
@@ -93,7 +95,7 @@ class Agent:
                 gate.wait()
                 return ConsumeResult.FAILURE if m.delivery_attempt <= c["fail_attempts"] else ConsumeResult.SUCCESS
 
-        client = PushConsumer(self.configuration(), c["group"], Listener(), subscription(c),
+        client = PushConsumer(self.configuration(c), c["group"], Listener(), subscription(c),
                               tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client

@@ -94,6 +94,9 @@ impl Agent {
         if let Some(tag) = c["tag"].as_str() {
             builder = builder.set_tag(tag);
         }
+        if let Some(group) = c["message_group"].as_str() {
+            builder = builder.set_message_group(group);
+        }
         if let Some(keys) = c["keys"].as_array() {
             builder = builder.set_keys(keys.iter().filter_map(|k| k.as_str()).collect());
         }
