@@ -89,6 +89,12 @@ impl Receipts {
         self.shared.read(|core, _| core.newest(holder, Find::MessageId(message_id)))
     }
 
+    /// How often the message of a delivery was delivered before; nothing if it is not held here.
+    #[must_use]
+    pub fn earlier_deliveries(&self, holder: Holder<'_>, handle: &ReceiptHandle) -> Option<i32> {
+        self.shared.read(|core, _| core.earlier_deliveries(holder, Find::Handle(handle)))
+    }
+
     /// Messages that could not be written to the client: returned to the broker, whether they were registered or not.
     pub fn give_back(&self, holder: Holder<'_>, kind: ChannelKind, handles: Vec<ReceiptHandle>) {
         self.shared.with(|core, now| core.give_back(now, holder, kind, handles));

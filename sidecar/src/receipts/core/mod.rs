@@ -158,6 +158,12 @@ impl Core {
         self.handle_of(self.find(holder, find)?)
     }
 
+    /// How often a held message was delivered before.
+    #[must_use]
+    pub fn earlier_deliveries(&self, holder: Holder<'_>, find: Find<'_>) -> Option<i32> {
+        Some(self.entries.get(self.find(holder, find)?)?.reconsume_times.into())
+    }
+
     fn find(&self, holder: Holder<'_>, find: Find<'_>) -> Option<u32> {
         match find {
             Find::Handle(handle) => self.find_delivery(holder, handle),
