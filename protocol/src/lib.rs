@@ -8,3 +8,4 @@ pub mod message;
 pub mod names;
 pub mod recall;
 pub mod remoting;
+pub mod transaction;

@@ -16,7 +16,7 @@ use crate::{
     backend::{BackendMetrics, MessageService, Transport, Voucher},
     config::{Config, ShutdownPolicy, effective, report_changes},
     effective::with_groups,
-    grpc::{self, Messaging, Parts, Served},
+    grpc::{self, Messaging, Orphans, Parts, Served},
     readiness::Readiness,
     receipts::{DrainPolicy, Policy, Receipts},
     serve::{CertificateError, CertificateSource, ClientIo, Limits, ServeMetrics, Tls, incoming},
@@ -71,6 +71,7 @@ pub struct App {
     messages: MessageService,
     receipts: Receipts,
     sessions: Sessions,
+    orphans: Orphans,
     served: Served,
     serve_metrics: ServeMetrics,
     tls: Tls,
@@ -113,6 +114,7 @@ impl App {
             draining: draining.clone(),
             stop: calls_stop.clone(),
         });
+        let orphans = Orphans::new(messages.clone(), sessions.clone(), grpc_metrics.clone());
         let served = grpc::router(messaging, &started_with).await?;
         let serve_metrics = ServeMetrics::default();
         let mut registry = Registry::default();
@@ -133,6 +135,7 @@ impl App {
             messages,
             receipts,
             sessions,
+            orphans,
             served,
             serve_metrics,
             tls,
@@ -183,6 +186,7 @@ impl App {
         background.spawn(self.tls.watch(millis(started_with.tls_cert_watch_interval_ms), rest_stop.clone()));
         // When their streams are cut, clients look gone from here, but are on their way to another sidecar.
         background.spawn(self.sessions.run(calls_stop.clone()));
+        background.spawn(self.orphans.run(calls_stop.clone()));
         background.spawn(readiness.clone().find_brokers(self.messages.clone(), rest_stop.clone()));
         if let Some(listener) = listeners.admin {
             let admin = admin(self.registry, readiness.clone(), started_with, Arc::clone(&config), self.messages);

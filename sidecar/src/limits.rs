@@ -64,6 +64,17 @@ pub const VOUCH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Clients that one such request names; brokers take 10,000.
 pub const CLIENTS_PER_VOUCH: usize = 10_000;
 
+/// Questions of brokers about transactions that may wait; brokers ask again.
+pub const QUESTIONS_WAITING: usize = 1_024;
+/// Producers of a topic that are tried for one question, until one can be told.
+pub const PRODUCERS_TRIED: usize = 16;
+/// How often brokers are told which producers are here, at least.
+pub const ANNOUNCE_PERIOD: Duration = Duration::from_secs(10);
+/// How long news of producers gathers before brokers are told.
+pub const ANNOUNCE_GATHER: Duration = Duration::from_millis(200);
+/// Topics in one such message; Apache's proxy takes 100.
+pub const TOPICS_PER_ANNOUNCEMENT: usize = 100;
+
 /// Calls of one kind that may be under way at a time; more are answered TOO_MANY_REQUESTS.
 pub const CALLS_IN_FLIGHT: usize = 10_000;
 /// Receives that may be under way at a time. They mostly wait.

@@ -6,20 +6,17 @@ mod grpc_common;
 
 use std::collections::BTreeMap;
 
+use grpc_common::broker::Fault;
 use grpc_common::*;
 use waybill_protocol::grpc::v2::{
     self, Code, FilterExpression, FilterType, Message, MessageType, ReceiveMessageRequest, Status, SystemProperties,
 };
+use waybill_protocol::remoting::codes::{request, response};
 
 /// Where ours answers otherwise, and why.
-const DIFFERENT: [(&str, Code, &str); 21] = [
-    ("send.type.DELAY->delay", Code::NotImplemented, "delayed messages come later"),
-    ("send.delay_23h", Code::NotImplemented, "delayed messages come later"),
-    ("send.delay_and_group", Code::NotImplemented, "delayed messages come later"),
-    ("send.type.TRANSACTION->trans", Code::NotImplemented, "transactions come later"),
-    ("tx.end.commit", Code::NotImplemented, "transactions come later"),
-    ("tx.end.garbage_id", Code::NotImplemented, "transactions come later"),
-    ("recall.garbage", Code::NotImplemented, "recall comes later"),
+const DIFFERENT: [(&str, Code, &str); 16] = [
+    ("tx.end.garbage_id", Code::InvalidTransactionId, "the precise code"),
+    ("recall.garbage", Code::BadRequest, "the precise code"),
     ("sync_lite", Code::NotImplemented, "lite topics come later"),
     ("receive.bad_sql", Code::IllegalFilterExpression, "the precise code"),
     ("receive.no_telemetry", Code::UnrecognizedClientType, "the precise code"),
@@ -401,15 +398,25 @@ async fn ask_the_rest(asker: &mut Asker) {
     let answer = asker.peer.client.heartbeat(request).await.expect("an answer").into_inner();
     asker.note("heartbeat.no_telemetry", answer.status);
 
-    for (question, transaction_id) in [("tx.end.commit", "ID"), ("tx.end.garbage_id", "x"), ("tx.end.empty_id", " ")] {
-        let topic = Some(resource("trans"));
-        let request = v2::EndTransactionRequest { topic, transaction_id: transaction_id.into(), ..Default::default() };
+    let mut half = message("ID");
+    half.topic = Some(resource("trans"));
+    half.system_properties.as_mut().expect("system properties").set_message_type(MessageType::Transaction);
+    let sent = asker.peer.send(vec![half]).await.entries.remove(0).transaction_id;
+    asker.world.brokers.fail(request::END_TRANSACTION, Fault::Code(response::SUCCESS));
+    for (question, transaction_id) in [("tx.end.commit", &*sent), ("tx.end.garbage_id", "x"), ("tx.end.empty_id", " ")]
+    {
+        let (topic, message_id, transaction_id) = (Some(resource("trans")), "ID".into(), transaction_id.into());
+        let resolution = v2::TransactionResolution::Commit.into();
+        let request = v2::EndTransactionRequest { topic, message_id, transaction_id, resolution, ..Default::default() };
         let answer = asker.peer.client.end_transaction(asker.peer.request(request)).await.expect("an answer");
         asker.note(question, answer.into_inner().status);
     }
     let request = v2::RecallMessageRequest { topic: Some(resource("delay")), recall_handle: "garbage".into() };
     let answer = asker.peer.client.recall_message(asker.peer.request(request)).await.expect("an answer").into_inner();
     asker.note("recall.garbage", answer.status);
+    let request = v2::RecallMessageRequest { topic: Some(resource("other")), recall_handle: "of another topic".into() };
+    let answer = asker.peer.client.recall_message(asker.peer.request(request)).await.expect("an answer").into_inner();
+    asker.note("recall.wrong_topic", answer.status);
     let (topic, group) = (Some(resource("t")), Some(resource("g")));
     let request = v2::SyncLiteSubscriptionRequest { topic, group, ..Default::default() };
     let answer = asker.peer.client.sync_lite_subscription(asker.peer.request(request)).await.expect("an answer");

@@ -12,3 +12,4 @@ mod messages;
 mod mutations;
 mod recall;
 mod support;
+mod transaction;

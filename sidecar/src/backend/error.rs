@@ -33,6 +33,15 @@ pub enum BackendError {
     /// The broker refused the content of the request.
     #[error("refused by the broker: {0}")]
     Illegal(String),
+    /// The message is to be delivered later than the broker keeps messages.
+    #[error("refused by the broker: {0}")]
+    DeliveryTooFar(String),
+    /// What is asked for cannot be done to this message any more.
+    #[error("refused by the broker: {0}")]
+    TooLate(String),
+    /// There is no such message.
+    #[error("{0}")]
+    MessageNotFound(String),
     /// The filter expression cannot be parsed.
     #[error("illegal filter expression: {0}")]
     IllegalFilter(String),
@@ -105,9 +114,12 @@ pub(crate) fn from_entry(code: i32, subject: Subject<'_>) -> BackendError {
     from_code(code, words, subject)
 }
 
+/// How a broker, ours or Apache's, begins to say that a message is to be delivered too late for it.
+const TIMER_REFUSES: &str = "timer message illegal";
+
 /// The table of remoting response codes: the only one in this crate.
-fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> BackendError {
-    let remark = || remark.to_owned();
+fn from_code(code: i32, text: &str, subject: Subject<'_>) -> BackendError {
+    let remark = || text.to_owned();
     match code {
         response::SYSTEM_BUSY | response::FLOW_CONTROL => BackendError::Busy(remark()),
         response::REQUEST_CODE_NOT_SUPPORTED => BackendError::NotSupported,
@@ -119,6 +131,7 @@ fn from_code(code: i32, remark: &str, subject: Subject<'_>) -> BackendError {
         response::NO_MESSAGE | response::MESSAGE_ILLEGAL if subject.by_handle => {
             BackendError::InvalidReceiptHandle(remark())
         }
+        response::MESSAGE_ILLEGAL if text.starts_with(TIMER_REFUSES) => BackendError::DeliveryTooFar(remark()),
         response::MESSAGE_ILLEGAL | response::INVALID_PARAMETER | response::ILLEGAL_OPERATION => {
             BackendError::Illegal(remark())
         }

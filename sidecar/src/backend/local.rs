@@ -13,7 +13,10 @@ use futures::future::BoxFuture;
 use tokio::time::timeout;
 use waybill_protocol::remoting::{Command, FLAG_ONEWAY};
 
-use super::transport::{Transport, TransportError};
+use super::{
+    from_brokers::{FromBrokers, OnRequest},
+    transport::{Transport, TransportError},
+};
 
 type Handler = dyn Fn(Command) -> BoxFuture<'static, Command> + Send + Sync;
 
@@ -23,12 +26,19 @@ type Handler = dyn Fn(Command) -> BoxFuture<'static, Command> + Send + Sync;
 pub struct LocalTransport {
     handler: Arc<Handler>,
     next_opaque: AtomicI32,
+    from_broker: FromBrokers,
 }
 
 impl LocalTransport {
     /// Commands go to `handler`, which answers each.
     pub fn new(handler: impl Fn(Command) -> BoxFuture<'static, Command> + Send + Sync + 'static) -> Self {
-        Self { handler: Arc::new(handler), next_opaque: AtomicI32::new(1) }
+        Self { handler: Arc::new(handler), next_opaque: AtomicI32::new(1), from_broker: FromBrokers::default() }
+    }
+
+    /// What the broker asks by itself is given to `from_broker` by whoever made the handler.
+    #[must_use]
+    pub fn with_requests(self, from_broker: FromBrokers) -> Self {
+        Self { from_broker, ..self }
     }
 
     fn spawn(&self, mut request: Command) -> tokio::task::JoinHandle<Command> {
@@ -45,6 +55,10 @@ impl Transport for LocalTransport {
             Ok(Err(failed)) => Err(TransportError::Connection(failed.to_string())),
             Err(_late) => Err(TransportError::Timeout),
         }
+    }
+
+    fn on_request(&self, take: OnRequest) {
+        self.from_broker.listen(take);
     }
 
     async fn oneway(&self, _address: &str, mut request: Command, _limit: Duration) -> Result<(), TransportError> {

@@ -9,6 +9,7 @@ mod change;
 mod consistent_hash;
 mod error;
 mod forward;
+mod from_brokers;
 mod handles;
 mod leases;
 mod local;
@@ -17,21 +18,25 @@ mod metrics;
 mod peers;
 mod pop;
 mod pop_call;
+mod recall;
 mod receipts;
 mod remote;
 mod send;
 mod service;
 mod superseded;
+mod transactions;
 mod transport;
 mod types;
 mod vouch;
 
 pub use self::{
     error::BackendError,
+    from_brokers::{FromBrokers, OnRequest},
     local::LocalTransport,
     metrics::BackendMetrics,
     remote::{RemoteOptions, RemoteTransport},
     service::MessageService,
+    transactions::{Announcer, EndTransaction},
     transport::{Transport, TransportError},
     types::*,
     vouch::Voucher,

@@ -60,6 +60,11 @@ fn why(error: BackendError) -> ChangeError {
         BackendError::NoPermission(_) | BackendError::NotSupported | BackendError::UnknownBroker(_) => {
             ChangeError::Refused
         }
-        BackendError::Illegal(_) | BackendError::IllegalFilter(_) | BackendError::Other { .. } => ChangeError::Other,
+        BackendError::Illegal(_)
+        | BackendError::IllegalFilter(_)
+        | BackendError::DeliveryTooFar(_)
+        | BackendError::TooLate(_)
+        | BackendError::MessageNotFound(_)
+        | BackendError::Other { .. } => ChangeError::Other,
     }
 }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use waybill_protocol::remoting::Command;
 
+use super::from_brokers::OnRequest;
+
 /// Why no answer came back.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TransportError {
@@ -35,6 +37,9 @@ pub trait Transport: Send + Sync {
     fn connection(&self, _address: &str) -> u64 {
         0
     }
+
+    /// From now on requests that brokers send by themselves are given to `take`; nothing comes over a transport that has no way back.
+    fn on_request(&self, _take: OnRequest) {}
 
     /// Sends `request` to `address`, marked as one that needs no answer. `Ok` means that it was handed to the
     /// connection, which may be made first, within `timeout`.

@@ -19,7 +19,16 @@ pub(super) fn outgoing(message: Message, peer: &str) -> Result<OutgoingMessage, 
     let delivery_ms = validate::delivery_ms(&system).map(|ms| ms.to_string()).unwrap_or_default();
     let attempt = system.delivery_attempt.filter(|attempt| *attempt > 0).map(|n| n.to_string()).unwrap_or_default();
 
+    let transaction = system.message_type() == MessageType::Transaction;
+    // As in Apache's proxy: producers of the new protocol have no group, so the topic stands for it.
+    let group = message.topic.as_ref().filter(|_| transaction).map_or("", |topic| &topic.name);
+    let recovery = system.orphaned_transaction_recovery_duration.as_ref().filter(|_| transaction);
+    let recovery = recovery.map(|d| d.seconds.saturating_add(i64::from(d.nanos > 0)).to_string()).unwrap_or_default();
+
     let own = [
+        (properties::TRAN_MSG, if transaction { "true" } else { "" }),
+        (properties::PGROUP, group),
+        (properties::CHECK_IMMUNITY_TIME_IN_SECONDS, &recovery),
         (properties::TAGS, system.tag()),
         (properties::KEYS, &keys),
         (properties::UNIQ_KEY, &system.message_id),
@@ -43,7 +52,9 @@ pub(super) fn outgoing(message: Message, peer: &str) -> Result<OutgoingMessage, 
 /// The flags of a message to be stored.
 #[must_use]
 pub(super) fn sys_flag_of(system: &SystemProperties) -> i32 {
-    if system.body_encoding() == Encoding::Gzip { sys_flag::COMPRESSED } else { 0 }
+    let compressed = if system.body_encoding() == Encoding::Gzip { sys_flag::COMPRESSED } else { 0 };
+    let half = if system.message_type() == MessageType::Transaction { sys_flag::TRANSACTION_PREPARED } else { 0 };
+    compressed | half
 }
 
 /// When a message was made, in milliseconds since the epoch; now, if the client does not say.
@@ -58,6 +69,16 @@ pub(super) fn born_ms(system: &SystemProperties, now_ms: i64) -> i64 {
 #[must_use]
 pub(super) fn incoming(popped: PoppedMessage) -> Message {
     let PoppedMessage { message: stored, handle, message_id } = popped;
+    let mut message = message(stored, message_id);
+    if let Some(system) = &mut message.system_properties {
+        system.receipt_handle = Some(handle.to_string());
+    }
+    message
+}
+
+/// The same of a message that is not delivered.
+#[must_use]
+pub(super) fn message(stored: StoredMessage, message_id: String) -> Message {
     let mut message = Message {
         topic: Some(Resource { resource_namespace: String::new(), name: stored.topic.clone() }),
         body: stored.body.clone(),
@@ -71,7 +92,6 @@ pub(super) fn incoming(popped: PoppedMessage) -> Message {
         born_timestamp: Some(timestamp(stored.born_timestamp)),
         store_timestamp: Some(timestamp(stored.store_timestamp)),
         store_host: host_text(stored.store_host),
-        receipt_handle: Some(handle.to_string()),
         queue_id: stored.queue_id,
         queue_offset: Some(stored.queue_offset),
         delivery_attempt: Some(stored.reconsume_times.saturating_add(1)),
@@ -98,11 +118,18 @@ fn read_properties(stored: &StoredMessage, message: &mut Message, system: &mut S
             properties::TRACE_CONTEXT => system.trace_context = Some(value.to_owned()),
             properties::BORN_HOST => system.born_host = value.to_owned(),
             properties::TRAN_MSG => prepared = value == "true",
+            // Set by this sidecar, not by the user.
+            properties::CHECK_IMMUNITY_TIME_IN_SECONDS if stored.sys_flag & sys_flag::TRANSACTION != 0 => {}
             properties::TIMER_DELIVER_MS => {
                 delayed = true;
-                system.delivery_timestamp = value.parse().ok().map(timestamp);
+                system.delivery_timestamp = value.parse().ok().map(timestamp).or(system.delivery_timestamp);
             }
-            properties::DELAY | properties::TIMER_DELAY_SEC => delayed = true,
+            // When the broker took it to be due; the producer's own word goes before it.
+            properties::TIMER_OUT_MS => {
+                delayed = true;
+                system.delivery_timestamp = system.delivery_timestamp.or(value.parse().ok().map(timestamp));
+            }
+            properties::DELAY | properties::TIMER_DELAY_SEC | properties::TIMER_DELAY_MS => delayed = true,
             properties::DLQ_ORIGIN_TOPIC => dead.topic = value.to_owned(),
             properties::DLQ_ORIGIN_MESSAGE_ID => dead.message_id = value.to_owned(),
             _ if validate::is_reserved(name) => {}
@@ -233,6 +260,14 @@ mod tests {
         let odd = system(&[("TIMER_DELIVER_MS", "soon")]);
         assert_eq!((odd.message_type(), odd.delivery_timestamp), (MessageType::Delay, None));
         assert_eq!(system(&[("DELAY", "3")]).message_type(), MessageType::Delay);
+        for order in [[0, 1], [1, 0]] {
+            let both = [("TIMER_OUT_MS", "1700000001000"), ("TIMER_DELIVER_MS", "1700000000500")];
+            let said = system(&order.map(|at| both[at])).delivery_timestamp;
+            assert_eq!(said, Some(Timestamp { seconds: 1_700_000_000, nanos: 500_000_000 }), "as the producer said it");
+        }
+        let relative = system(&[("TIMER_DELAY_SEC", "5"), ("TIMER_OUT_MS", "1700000001000")]);
+        assert_eq!(relative.message_type(), MessageType::Delay);
+        assert_eq!(relative.delivery_timestamp, Some(Timestamp { seconds: 1_700_000_001, nanos: 0 }));
         assert_eq!(system(&[("TRAN_MSG", "true"), ("DELAY", "3")]).message_type(), MessageType::Transaction);
         assert_eq!(system(&[("TRAN_MSG", "false")]).message_type(), MessageType::Normal);
     }

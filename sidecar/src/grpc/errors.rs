@@ -101,6 +101,10 @@ pub(super) enum Problem {
     RecoveryTooLong(i64),
     #[error("transaction id cannot be empty")]
     TransactionIdBlank,
+    #[error("transaction id is not valid: {0}")]
+    TransactionId(String),
+    #[error("the message of a transaction cannot have a delivery timestamp")]
+    TransactionDelayed,
     #[error("TopicMessageType validate failed, the expected type is {expected}, but actual type is {actual}")]
     TypeConflict { expected: &'static str, actual: &'static str },
     #[error("no readable queue")]
@@ -119,6 +123,8 @@ pub(super) enum Problem {
     AttemptIdTooLong,
     #[error("receipt handle is malformed: {0}")]
     HandleMalformed(String),
+    #[error("recall handle is not valid: {0}")]
+    RecallHandle(String),
     #[error("body encoding {0} is not known; there are IDENTITY (1) and GZIP (2)")]
     BodyEncoding(i32),
     #[error("no entry to acknowledge")]
@@ -211,8 +217,8 @@ impl Problem {
             }
             Self::MessageIdBlank | Self::MessageIdControl => Code::IllegalMessageId,
             Self::DeliveryTooFar(_) => Code::IllegalDeliveryTime,
-            Self::TransactionIdBlank => Code::InvalidTransactionId,
-            Self::TypeConflict { .. } => Code::MessagePropertyConflictWithType,
+            Self::TransactionIdBlank | Self::TransactionId(_) => Code::InvalidTransactionId,
+            Self::TypeConflict { .. } | Self::TransactionDelayed => Code::MessagePropertyConflictWithType,
             Self::NoReadableQueue => Code::Forbidden,
 
             Self::InvisibleTooShort(_) | Self::InvisibleTooLong(_) => Code::IllegalInvisibleTime,
@@ -231,6 +237,7 @@ impl Problem {
             | Self::TextControl(_)
             | Self::RecoveryTooLong(_)
             | Self::AttemptIdTooLong
+            | Self::RecallHandle(_)
             | Self::NoEntry
             | Self::TooManyEntries
             | Self::NoPublishingOrSubscription
@@ -280,6 +287,9 @@ fn backend_code(error: &BackendError) -> Code {
         BackendError::Timeout => Code::ProxyTimeout,
         BackendError::NotSupported => Code::NotImplemented,
         BackendError::Illegal(_) => Code::BadRequest,
+        BackendError::DeliveryTooFar(_) => Code::IllegalDeliveryTime,
+        BackendError::TooLate(_) => Code::PreconditionFailed,
+        BackendError::MessageNotFound(_) => Code::MessageNotFound,
         BackendError::IllegalFilter(_) => Code::IllegalFilterExpression,
         BackendError::Unavailable(_) | BackendError::Other { .. } => Code::InternalServerError,
     }
@@ -331,6 +341,9 @@ mod tests {
             (BackendError::Timeout, Code::ProxyTimeout),
             (BackendError::NotSupported, Code::NotImplemented),
             (BackendError::Illegal(text()), Code::BadRequest),
+            (BackendError::DeliveryTooFar(text()), Code::IllegalDeliveryTime),
+            (BackendError::TooLate(text()), Code::PreconditionFailed),
+            (BackendError::MessageNotFound(text()), Code::MessageNotFound),
             (BackendError::IllegalFilter(text()), Code::IllegalFilterExpression),
             (BackendError::Unavailable(text()), Code::InternalServerError),
             (BackendError::Other { code: 1, remark: text() }, Code::InternalServerError),

@@ -28,6 +28,11 @@ struct MethodLabels {
     request_code: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
 /// Counters of the gRPC room. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Metrics {
@@ -39,6 +44,7 @@ pub struct Metrics {
     bytes_out: Counter,
     undelivered: Counter,
     waiting: Gauge,
+    questions: Family<OutcomeLabels, Counter>,
 }
 
 impl Default for Metrics {
@@ -52,6 +58,7 @@ impl Default for Metrics {
             bytes_out: Counter::default(),
             undelivered: Counter::default(),
             waiting: Gauge::default(),
+            questions: Family::default(),
         }
     }
 }
@@ -59,7 +66,7 @@ impl Default for Metrics {
 impl Metrics {
     /// Adds everything to `registry`, under upstream's names where upstream has the metric.
     pub fn register(&self, registry: &mut Registry) {
-        let Self { calls, latency, messages_in, bytes_in, messages_out, bytes_out, undelivered, waiting } =
+        let Self { calls, latency, messages_in, bytes_in, messages_out, bytes_out, undelivered, waiting, questions } =
             self.clone();
         registry.register("waybill_rpc_calls", "Calls of clients, by method and code of the answer", calls);
         registry.register("rocketmq_rpc_latency", "Time until a call was answered, in milliseconds", latency);
@@ -77,6 +84,8 @@ impl Metrics {
         );
         let help = "Messages returned to brokers because the client had gone before it had read the answer";
         registry.register("waybill_messages_undelivered", help, undelivered);
+        let help = "Questions of brokers about open transactions, by whether a producer could be asked";
+        registry.register("waybill_sidecar_transaction_questions", help, questions);
         registry.register("waybill_receives_waiting", "Receives of clients that wait for messages", waiting);
     }
 
@@ -104,6 +113,12 @@ impl Metrics {
     /// Messages could not be handed to a client.
     pub(super) fn undelivered(&self, messages: usize) {
         self.undelivered.inc_by(messages as u64);
+    }
+
+    /// A broker asked about a transaction, and a producer was asked, or could not be.
+    pub(super) fn question(&self, told: bool) {
+        let outcome = if told { "told" } else { "nobody" };
+        self.questions.get_or_create(&OutcomeLabels { outcome }).inc();
     }
 
     /// A receive waits until what this gives is dropped.

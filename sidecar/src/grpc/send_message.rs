@@ -1,7 +1,11 @@
 //! SendMessage: messages of one topic are stored. Each has its own entry in the answer, in the order of the request.
 
-use waybill_protocol::grpc::v2::{
-    Code, Message, MessageType, SendMessageRequest, SendMessageResponse, SendResultEntry, SystemProperties,
+use waybill_protocol::{
+    grpc::v2::{
+        Code, Message, MessageType, SendMessageRequest, SendMessageResponse, SendResultEntry, SystemProperties,
+    },
+    message::{offset_of_msg_id, sys_flag},
+    transaction::TransactionId,
 };
 
 use super::query_route::topic_type;
@@ -23,8 +27,9 @@ pub(super) async fn answer(
     let sizes: Vec<usize> = messages.iter().map(|message| message.body.len()).collect();
     let _room_for_bytes = room.gates.send_bytes(sizes.iter().sum())?;
 
-    check_type(room, &topic, &messages, config.enable_topic_message_type_check).await?;
-    if let Some(missing) = messages.iter().find_map(|message| not_implemented(message, now_ms)) {
+    check_types(room, &topic, messages.iter().map(|message| validate::actual_type(system(message)).as_str_name()))
+        .await?;
+    if let Some(missing) = messages.iter().find_map(not_implemented) {
         return Err(missing);
     }
 
@@ -33,9 +38,11 @@ pub(super) async fn answer(
     let mut failure = None;
     for request in requests(room, messages, &topic, now_ms, peer)? {
         let count = request.messages.len();
+        let half = request.sys_flag & sys_flag::TRANSACTION == sys_flag::TRANSACTION_PREPARED;
+        let half_of = half.then_some(topic.as_str());
         let ids = ids.iter().skip(entries.len()).take(count).cloned();
         match room.messages.send(request).await {
-            Ok(result) => entries.extend(ids.enumerate().map(|(at, id)| stored(&result, at, id))),
+            Ok(result) => entries.extend(ids.enumerate().map(|(at, id)| stored(&result, at, id, half_of))),
             Err(error) => {
                 let problem = Problem::from(error);
                 entries.extend(ids.map(|_| SendResultEntry { status: Some(problem.status()), ..Default::default() }));
@@ -58,8 +65,8 @@ pub(super) async fn answer(
     }
 }
 
-/// What goes to brokers: all messages as one batch; but messages with a message group one by one, each to the queue of
-/// its group.
+/// What goes to brokers: all messages as one batch; but one by one if there are messages with a message group, each of which
+/// goes to the queue of its group, or delayed ones, each of which has a recall handle of its own.
 fn requests(
     room: &Room,
     messages: Vec<Message>,
@@ -67,7 +74,11 @@ fn requests(
     now_ms: i64,
     peer: &str,
 ) -> Result<Vec<SendRequest>, Problem> {
-    let one_by_one = messages.iter().any(|message| !system(message).message_group().is_empty());
+    let alone = |system: &SystemProperties| {
+        let transaction = system.message_type() == MessageType::Transaction;
+        transaction || !system.message_group().is_empty() || system.delivery_timestamp.is_some()
+    };
+    let one_by_one = messages.iter().any(|message| alone(system(message)));
     let mut requests: Vec<SendRequest> = Vec::new();
     for message in messages {
         let (sys_flag, born_timestamp) =
@@ -90,35 +101,36 @@ fn requests(
     Ok(requests)
 }
 
-/// The type of each message must be the topic's.
-async fn check_type(room: &Room, topic: &str, messages: &[Message], enabled: bool) -> Result<(), Problem> {
+/// The type of each message must be the topic's, where that is looked at.
+pub(super) async fn check_types(
+    room: &Room,
+    topic: &str,
+    types: impl IntoIterator<Item = &'static str>,
+) -> Result<(), Problem> {
+    let enabled = room.config.get().enable_topic_message_type_check;
     if !enabled || UNTYPED_PREFIXES.iter().any(|prefix| topic.starts_with(prefix)) {
         return Ok(());
     }
-    let actual = |message: &Message| validate::actual_type(system(message)).as_str_name();
     // Upstream takes a topic that does not exist for one whose type conflicts.
     let config = room.messages.topic_config(topic).await?;
     let expected = topic_type(&config);
-    match messages.iter().map(actual).find(|actual| *actual != expected) {
+    match types.into_iter().find(|actual| *actual != expected) {
         Some(actual) if expected != "MIXED" => Err(Problem::TypeConflict { expected, actual }),
         _ => Ok(()),
     }
 }
 
-/// What is valid but not built yet. A delivery time that is past means "now".
-fn not_implemented(message: &Message, now_ms: i64) -> Option<Problem> {
+/// What is valid but not built yet.
+fn not_implemented(message: &Message) -> Option<Problem> {
     match validate::actual_type(system(message)) {
-        MessageType::Transaction => Some(Problem::NotImplemented("sending of TRANSACTION messages")),
-        MessageType::Delay if validate::delivery_ms(system(message)).is_some_and(|at| at > now_ms) => {
-            Some(Problem::NotImplemented("sending of DELAY messages"))
-        }
         MessageType::Lite => Some(Problem::NotImplemented("sending of LITE messages")),
         MessageType::Priority => Some(Problem::NotImplemented("sending of PRIORITY messages")),
         _ => None,
     }
 }
 
-fn stored(result: &SendResult, at: usize, message_id: String) -> SendResultEntry {
+/// The entry of a message. `half_of`: it is one of a transaction of that topic.
+fn stored(result: &SendResult, at: usize, message_id: String, half_of: Option<&str>) -> SendResultEntry {
     let problem = match result.status {
         SendStatus::Ok => None,
         SendStatus::FlushDiskTimeout => Some(Problem::FlushDiskTimeout),
@@ -130,11 +142,22 @@ fn stored(result: &SendResult, at: usize, message_id: String) -> SendResultEntry
     }
     SendResultEntry {
         status: Some(errors::ok()),
-        transaction_id: message_id.clone(),
+        transaction_id: half_of.and_then(|topic| transaction_id(result, topic)).unwrap_or_else(|| message_id.clone()),
         message_id,
         offset: result.queue_offset.saturating_add(i64::try_from(at).unwrap_or(i64::MAX)),
         recall_handle: result.recall_handle.clone().unwrap_or_default(),
     }
+}
+
+/// What names a transaction to every sidecar. None if the broker did not say where the message is; then it will ask.
+fn transaction_id(result: &SendResult, topic: &str) -> Option<String> {
+    let id = TransactionId {
+        commit_log_offset: offset_of_msg_id(result.offset_msg_ids.first()?)?,
+        tran_state_table_offset: result.queue_offset,
+        broker_name: result.broker_name.clone(),
+        topic: topic.to_owned(),
+    };
+    Some(id.to_string())
 }
 
 /// The system properties of a message that passed the validation.

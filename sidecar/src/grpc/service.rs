@@ -10,8 +10,9 @@ use super::gates::Family;
 use super::metadata::Caller;
 use super::named::Named as _;
 use super::{
-    Parts, Room, ack_message, change_invisible_duration, errors::Problem, forward_to_dlq, heartbeat,
-    notify_client_termination, query_assignment, query_route, receive_message, send_message, telemetry, unsupported,
+    Parts, Room, ack_message, change_invisible_duration, end_transaction, errors::Problem, forward_to_dlq, heartbeat,
+    notify_client_termination, query_assignment, query_route, recall_message, receive_message, send_message, telemetry,
+    unsupported,
 };
 
 /// `apache.rocketmq.v2.MessagingService`. Cheap to clone.
@@ -151,7 +152,7 @@ impl MessagingService for Messaging {
     }
 
     async fn end_transaction(&self, request: Request<v2::EndTransactionRequest>) -> Reply<v2::EndTransactionResponse> {
-        unary!(self, request, "EndTransaction", Producer, unsupported::end_transaction)
+        unary!(self, request, "EndTransaction", Producer, end_transaction::answer)
     }
 
     async fn telemetry(&self, request: Request<Streaming<v2::TelemetryCommand>>) -> Reply<Self::TelemetryStream> {
@@ -183,7 +184,7 @@ impl MessagingService for Messaging {
     }
 
     async fn recall_message(&self, request: Request<v2::RecallMessageRequest>) -> Reply<v2::RecallMessageResponse> {
-        unary!(self, request, "RecallMessage", Producer, unsupported::recall_message)
+        unary!(self, request, "RecallMessage", Producer, recall_message::answer)
     }
 
     async fn sync_lite_subscription(

@@ -107,6 +107,9 @@ fn one_message(message: &Message, config: &Config, now_ms: i64) -> Result<(), Pr
     if delivery_ms(system).is_some_and(|at| exceeds(at.saturating_sub(now_ms), config.max_delay_time_ms)) {
         return Err(Problem::DeliveryTooFar(config.max_delay_time_ms));
     }
+    if system.message_type() == MessageType::Transaction && system.delivery_timestamp.is_some() {
+        return Err(Problem::TransactionDelayed);
+    }
     let recovery_ms = system.orphaned_transaction_recovery_duration.as_ref().map(duration_ms);
     if recovery_ms.is_some_and(|ms| exceeds(ms / 1_000, config.max_transaction_recovery_seconds)) {
         return Err(Problem::RecoveryTooLong(config.max_transaction_recovery_seconds));

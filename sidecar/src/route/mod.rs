@@ -137,6 +137,12 @@ impl Routes {
         }
     }
 
+    /// The name of the broker at this address, if any route has named it.
+    pub(crate) fn broker_at(&self, address: &str) -> Option<String> {
+        let brokers = self.inner.brokers.read();
+        brokers.iter().find(|(_, known)| known.address == address).map(|(name, _)| name.clone())
+    }
+
     /// A connection to this broker failed: its address may have changed.
     pub(crate) fn suspect(&self, broker: &str, topic: &str) {
         if let Some(known) = self.inner.brokers.write().get_mut(broker) {

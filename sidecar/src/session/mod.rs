@@ -5,7 +5,7 @@ mod settings;
 mod strangers;
 mod vouching;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 use waybill_ops::{clock::Clock, config::Live};
-use waybill_protocol::grpc::v2::{Settings, TelemetryCommand};
+use waybill_protocol::grpc::v2::{Resource, Settings, TelemetryCommand};
 
 use self::registry::{Departure, Patience, Registry};
 pub use self::registry::{Full, Profile};
@@ -48,6 +48,8 @@ struct Inner {
     streams: AtomicU64,
     /// Rings when a client has sent settings.
     registered: Notify,
+    /// Rings when producers may have come or gone.
+    producers: Notify,
     vouching: Vouching,
 }
 
@@ -56,9 +58,22 @@ impl Sessions {
     #[must_use]
     pub fn new(receipts: Receipts, vouch: Arc<dyn Vouch>, config: Arc<Live<Config>>, clock: Arc<dyn Clock>) -> Self {
         let (registry, strangers, undecided) = (Mutex::default(), Mutex::default(), Mutex::default());
-        let (streams, registered, vouching) = (AtomicU64::new(0), Notify::new(), Vouching::new(vouch));
-        let inner = Inner { registry, strangers, undecided, receipts, config, clock, streams, registered, vouching };
-        Self { inner: Arc::new(inner) }
+        let (streams, vouching) = (AtomicU64::new(0), Vouching::new(vouch));
+        let (registered, producers) = (Notify::new(), Notify::new());
+        Self {
+            inner: Arc::new(Inner {
+                registry,
+                strangers,
+                undecided,
+                receipts,
+                config,
+                clock,
+                streams,
+                registered,
+                producers,
+                vouching,
+            }),
+        }
     }
 
     /// A number for a new telemetry stream.
@@ -79,6 +94,8 @@ impl Sessions {
         self.inner.receipts.client_back(client_id);
         if consumes {
             self.inner.vouching.arrived(client_id);
+        } else {
+            self.inner.producers.notify_one();
         }
         self.inner.registered.notify_waiters();
         Ok(())
@@ -170,6 +187,7 @@ impl Sessions {
         let stranger = self.inner.strangers.lock().goodbye(self.inner.clock.now_ms(), client_id);
         let known = self.inner.registry.lock().terminate(client_id);
         if known {
+            self.inner.producers.notify_one();
             self.inner.receipts.client_gone(client_id, None);
             self.correct(client_id);
         }
@@ -177,6 +195,23 @@ impl Sessions {
             self.inner.vouching.left(client_id);
         }
         known || stranger
+    }
+
+    /// The topics that producers here publish to.
+    #[must_use]
+    pub fn published(&self) -> BTreeSet<String> {
+        self.inner.registry.lock().published()
+    }
+
+    /// Some of the producers of a topic that can be told something, and how each calls the topic.
+    #[must_use]
+    pub fn producers_of(&self, topic: &str) -> Vec<(Resource, CommandSender)> {
+        self.inner.registry.lock().producers_of(topic)
+    }
+
+    /// Until producers may have come or gone.
+    pub async fn producers_changed(&self) {
+        self.inner.producers.notified().await;
     }
 
     /// How many clients are known.

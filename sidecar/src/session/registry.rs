@@ -4,10 +4,10 @@
 //! the two it may be *away*: its telemetry stream is closed and nothing was heard of it for a short grace. An away client
 //! keeps its settings, because it may come back, but what it holds is given to others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use waybill_protocol::grpc::v2::Settings;
+use waybill_protocol::grpc::v2::{Resource, Settings, settings::PubSub};
 
 use crate::limits;
 
@@ -20,6 +20,16 @@ pub struct Profile {
     pub own: Arc<Settings>,
     /// The settings that hold, as the client knows them.
     pub merged: Arc<Settings>,
+}
+
+impl Profile {
+    /// The topics that a producer publishes to; a consumer publishes to none.
+    fn publishes(&self) -> &[Resource] {
+        match &self.own.pub_sub {
+            Some(PubSub::Publishing(publishing)) => &publishing.topics,
+            _ => &[],
+        }
+    }
 }
 
 /// The registry is full.
@@ -187,6 +197,26 @@ impl<S> Registry<S> {
         departures
     }
 
+    /// The topics that producers publish to who are here.
+    #[must_use]
+    pub(super) fn published(&self) -> BTreeSet<String> {
+        let here = self.clients.values().filter(|client| !client.away);
+        here.flat_map(|client| client.profile.publishes()).map(|topic| topic.name.clone()).collect()
+    }
+
+    /// Producers of a topic whose telemetry streams are open, and how each calls the topic; not more than can be tried.
+    #[must_use]
+    pub(super) fn producers_of(&self, topic: &str) -> Vec<(Resource, S)>
+    where
+        S: Clone,
+    {
+        let told = self.clients.values().filter_map(|client| {
+            let called = client.profile.publishes().iter().find(|published| published.name == topic)?;
+            Some((called.clone(), client.stream.as_ref()?.1.clone()))
+        });
+        told.take(limits::PRODUCERS_TRIED).collect()
+    }
+
     /// Whether the client is known and not away.
     #[must_use]
     pub(super) fn is_here(&self, client_id: &str) -> bool {
@@ -334,6 +364,34 @@ mod tests {
         assert!(registry.terminate("c"));
         assert!(!registry.terminate("c"));
         assert_eq!(registry.len(), 0);
+    }
+
+    fn producer(topics: &[&str]) -> Profile {
+        let topics = topics.iter().map(|name| Resource { name: (*name).into(), ..Resource::default() }).collect();
+        let publishing = waybill_protocol::grpc::v2::Publishing { topics, ..Default::default() };
+        let own = Settings { pub_sub: Some(PubSub::Publishing(publishing)), ..Settings::default() };
+        Profile { group: None, own: Arc::new(own), merged: Arc::default() }
+    }
+
+    #[test]
+    fn producers_are_found_by_their_topics_while_they_listen() {
+        let mut registry = Registry::default();
+        registry.register(0, "consumer", profile(), (1, "consumer")).expect("room");
+        registry.register(0, "a", producer(&["t", "u"]), (2, "a")).expect("room");
+        registry.register(0, "b", producer(&["u"]), (3, "b")).expect("room");
+        let of = |registry: &Registry<&'static str>, topic: &str| {
+            let mut found: Vec<_> = registry.producers_of(topic).into_iter().map(|(_, sender)| sender).collect();
+            found.sort_unstable();
+            found
+        };
+        assert_eq!((of(&registry, "t"), of(&registry, "u"), of(&registry, "v")), (vec!["a"], vec!["a", "b"], vec![]));
+        registry.stream_closed(1_000, "a", 2);
+        assert_eq!(of(&registry, "t"), [""; 0], "it cannot be told");
+        assert!(registry.published().contains("t"), "it may be back in a moment");
+        registry.sweep(10_000, PATIENCE);
+        assert_eq!(registry.published().into_iter().collect::<Vec<_>>(), ["u"]);
+        registry.terminate("b");
+        assert!(registry.published().is_empty());
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod fake_broker;
 mod leases;
 mod pop;
 mod program;
+mod recall;
 mod remote;
 mod routes;
 mod scripted;

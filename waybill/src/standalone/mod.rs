@@ -13,7 +13,7 @@ use futures::FutureExt;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
-use waybill_broker::{Broker, BrokerConfig, BrokerError, FlushDiskType, Peer};
+use waybill_broker::{Broker, BrokerConfig, BrokerError, Channel, FlushDiskType, Peer};
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::{ConfigError, Invalid, Live, Validate};
@@ -21,7 +21,7 @@ use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal::shutdown_requested;
 use waybill_protocol::remoting::Command;
 use waybill_protocol::remoting::codes::response;
-use waybill_sidecar::backend::LocalTransport;
+use waybill_sidecar::backend::{FromBrokers, LocalTransport};
 use waybill_sidecar::config::Config as SidecarConfig;
 use waybill_sidecar::{App, Ended, Listeners};
 
@@ -282,7 +282,9 @@ fn open(config: BrokerConfig, data_dir: &std::path::Path) -> Result<Arc<Broker>,
 
 /// Carries the sidecar's requests to the broker as calls.
 fn local(broker: Arc<Broker>) -> LocalTransport {
-    let peer = Arc::new(Peer::local());
+    let from_broker = FromBrokers::default();
+    let way_back = from_broker.clone();
+    let peer = Arc::new(Peer::local_with(Channel::new(move |request| way_back.give("", request))));
     LocalTransport::new(move |request: Command| {
         let (broker, peer) = (Arc::clone(&broker), Arc::clone(&peer));
         async move {
@@ -291,6 +293,7 @@ fn local(broker: Arc<Broker>) -> LocalTransport {
         }
         .boxed()
     })
+    .with_requests(from_broker)
 }
 
 fn broker_admin(broker: &Arc<Broker>) -> Admin {

@@ -20,11 +20,14 @@ impl BrokerRig {
     }
 
     pub(crate) async fn named(name: &str) -> Self {
+        Self::with(|config| config.broker_name = name.into()).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        let config = BrokerConfig {
-            broker_name: name.into(),
+        let mut config = BrokerConfig {
             store_path_root_dir: dir.path().join("data"),
             bind_address: address.ip(),
             listen_port: address.port(),
@@ -35,6 +38,7 @@ impl BrokerRig {
             auto_create_subscription_group: true,
             ..BrokerConfig::default()
         };
+        change(&mut config);
         let broker = Broker::open(config).expect("a broker");
         let stop = CancellationToken::new();
         let (serving, stopped) = (Arc::clone(&broker), stop.clone());

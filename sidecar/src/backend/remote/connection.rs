@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use waybill_protocol::remoting::{self, Command, Language, SerializeType, codes::response};
 
 use super::RemoteOptions;
-use crate::backend::transport::TransportError;
+use crate::backend::{from_brokers::FromBrokers, transport::TransportError};
 
 /// Requests that wait for the writer. Callers wait beyond that.
 const OUTBOX: usize = 1_024;
@@ -59,6 +59,7 @@ struct Shared {
     /// The broker is a Waybill, as its answers say, and reads the codes that a binary header cuts. Apache's do not.
     binary: AtomicBool,
     closed: CancellationToken,
+    from_brokers: FromBrokers,
 }
 
 #[derive(Default)]
@@ -77,7 +78,12 @@ pub(super) struct InFlight {
 
 impl Connection {
     /// Takes over a connected socket.
-    pub(super) fn start(address: &str, stream: TcpStream, options: &RemoteOptions) -> Arc<Self> {
+    pub(super) fn start(
+        address: &str,
+        stream: TcpStream,
+        options: &RemoteOptions,
+        from_brokers: FromBrokers,
+    ) -> Arc<Self> {
         let (outbox, inbox) = mpsc::channel(OUTBOX);
         let shared = Arc::new(Shared {
             address: address.to_owned(),
@@ -87,6 +93,7 @@ impl Connection {
             retired: AtomicBool::new(false),
             binary: AtomicBool::new(false),
             closed: CancellationToken::new(),
+            from_brokers,
         });
         let (read, write) = stream.into_split();
         tokio::spawn(write_loop(write, inbox, Arc::clone(&shared)));
@@ -269,6 +276,9 @@ fn receive(command: Command, outbox: &mpsc::WeakSender<Command>, shared: &Shared
             Some(answer) => drop(answer.send(Ok(command))),
             None => tracing::debug!(address = shared.address, opaque = command.opaque, "answer came too late"),
         }
+        return;
+    }
+    if command.is_oneway() && shared.from_brokers.give(&shared.address, command.clone()) {
         return;
     }
     tracing::debug!(address = shared.address, code = command.code, "request from a broker is not for us");

@@ -18,7 +18,10 @@ use tokio::time::{Instant, timeout_at};
 use waybill_protocol::remoting::{Command, FLAG_ONEWAY};
 
 use self::connection::{Connection, NotSent};
-use super::transport::{Transport, TransportError};
+use super::{
+    from_brokers::{FromBrokers, OnRequest},
+    transport::{Transport, TransportError},
+};
 use crate::config::Config;
 
 /// The first wait after a failed connect; each further failure doubles it up to [`BACKOFF_MAX`]. During the wait
@@ -60,6 +63,7 @@ pub struct RemoteTransport {
     peers: Mutex<HashMap<String, Arc<Peer>>>,
     /// Connections made so far.
     made: AtomicU64,
+    from_brokers: FromBrokers,
 }
 
 /// One address.
@@ -83,7 +87,7 @@ impl RemoteTransport {
     /// A transport without connections.
     #[must_use]
     pub fn new(options: RemoteOptions) -> Self {
-        Self { options, peers: Mutex::default(), made: AtomicU64::new(0) }
+        Self { options, peers: Mutex::default(), made: AtomicU64::new(0), from_brokers: FromBrokers::default() }
     }
 
     fn peer(&self, address: &str) -> Arc<Peer> {
@@ -116,7 +120,7 @@ impl RemoteTransport {
                     tracing::info!(address, "connected again");
                 }
                 *backoff = Backoff::default();
-                let connection = Connection::start(address, stream, &self.options);
+                let connection = Connection::start(address, stream, &self.options, self.from_brokers.clone());
                 peer.number.store(self.made.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
                 *peer.current.lock() = Some(Arc::clone(&connection));
                 Ok(connection)
@@ -170,6 +174,10 @@ impl Transport for RemoteTransport {
 
     fn connection(&self, address: &str) -> u64 {
         self.peers.lock().get(address).map_or(0, |peer| peer.number.load(Ordering::Relaxed))
+    }
+
+    fn on_request(&self, take: OnRequest) {
+        self.from_brokers.listen(take);
     }
 
     async fn oneway(&self, address: &str, mut request: Command, timeout: Duration) -> Result<(), TransportError> {
