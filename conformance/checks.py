@@ -72,9 +72,9 @@ class Test:
         start = op in ("producer", "consumer", "push")
         return self.agent.start(op, **arguments)(min(START_S, self.left()) if start else self.left())
 
-    def topic(self, queues=4):
+    def topic(self, queues=4, kind="NORMAL"):
         topic = self._next("t")
-        self.admin.create_topic(topic, "NORMAL", queues)
+        self.admin.create_topic(topic, kind, queues)
         while not self.admin.topic_routed(topic):
             if self.left() < 0:
                 raise TimeoutError(f"no route of {topic}")
@@ -468,6 +468,49 @@ def push_retry(t):
     if "backoff" in t.agent.features:
         expect(min(gaps) >= 1.0, f"again after {min(gaps):.1f} s, the back-off is 1 s")
     return f"attempt 2 after {min(gaps):.1f} to {max(gaps):.1f} s"
+
+
+# --- transactions ----------------------------------------------------------------------------------------------------
+
+def half(t, producer, topic, body):
+    return t.call("half", name=producer, topic=topic, body=base64.b64encode(body).decode())
+
+
+@check("transaction", needs=["transaction"])
+def transaction(t):
+    """3 transactions committed, 3 rolled back, 1 left open: what is committed arrives once, nothing else within 5 s."""
+    topic, group = t.topic(kind="TRANSACTION"), t.group()
+    producer, consumer = t.producer(topic, checks="unknown"), t.consumer(group, topic)
+    committed = []
+    for n in range(7):
+        sent = half(t, producer, topic, b"m%d" % n)
+        if n < 6:
+            t.call("end", ref=sent["ref"], commit=n % 2 == 0)
+        if n % 2 == 0 and n < 6:
+            committed.append(sent["id"])
+    found = t.receive_until(consumer, 3, ack=True)
+    expect(sorted(m["id"] for m in found) == sorted(committed), f"committed 3, received {len(found)}")
+    expect(sorted(m["body"] for m in found) == [b"m0", b"m2", b"m4"], "bodies differ")
+    t.nothing_until(consumer, time.monotonic() + 5)
+    return "3 of 7"
+
+
+@check("transaction-check", needs=["transaction"], timeout_s=150)
+def transaction_check(t):
+    """Two transactions are not ended: their producers are asked; one answers commit and its message arrives, one rollback."""
+    topics = {answer: t.topic(kind="TRANSACTION") for answer in ("commit", "rollback")}
+    producers = {answer: t.producer(topic, checks=answer) for answer, topic in topics.items()}
+    consumers = {answer: t.consumer(t.group(), topic) for answer, topic in topics.items()}
+    began = time.monotonic()
+    ids = {answer: half(t, producers[answer], topic, answer.encode())["id"] for answer, topic in topics.items()}
+    found = t.receive_until(consumers["commit"], 1, within_s=100, ack=True)
+    expect([m["id"] for m in found] == [ids["commit"]], f"received {len(found)}")
+    took = time.monotonic() - began
+    while ids["rollback"] not in t.call("asked", name=producers["rollback"])["ids"]:
+        expect(t.left() > 10, "the producer that would roll back was not asked")
+        time.sleep(0.2)
+    t.nothing_until(consumers["rollback"], time.monotonic() + 3)
+    return f"asked and delivered after {took:.0f} s"
 
 
 @check("namespaces", needs=["namespace"])

@@ -96,16 +96,17 @@ class Client:
 
 
 # change: has changeInvisibleDuration; push: has a push consumer; backoff: knows customised back-off; tls: speaks TLS and trusts any certificate;
+# transaction: sends messages of transactions, and can be asked about them.
 # namespace: knows namespaces.
 # tls-ca: speaks TLS when it is given the certificate (--ca); tls-default: speaks TLS unless told otherwise.
 CLIENTS = {c.name: c for c in [
-    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "backoff", "tls-ca", "namespace"}, install_python,
+    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "backoff", "tls-ca", "namespace", "transaction"}, install_python,
            lambda logs: [environment.VENV / "bin/python", HERE / "python/agent.py"]),
-    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca", "namespace"}, install_node, lambda logs: ["node", HERE / "node/agent.js"]),
-    Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "backoff", "tls", "tls-default", "namespace"}, install_java,
+    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca", "namespace", "transaction"}, install_node, lambda logs: ["node", HERE / "node/agent.js"]),
+    Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "backoff", "tls", "tls-default", "namespace", "transaction"}, install_java,
            lambda logs: ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={logs}",
                     "-cp", f"{HERE}/java/.cache/classes:{HERE}/java/.cache/lib/*", "Agent"]),
-    Client("rust", "rocketmq 5.0.0", set(), install_rust, lambda logs: [HERE / "rust/target/debug/conformance-rust"],
+    Client("rust", "rocketmq 5.0.0", {"transaction"}, install_rust, lambda logs: [HERE / "rust/target/debug/conformance-rust"],
            await_s=10),  # its long-polling time-out is also its deadline, and a server wants more than 5 s of that
     # Go: not to be had from the module proxy here. Its place: a folder go/ with an agent that speaks the same lines,
     # an install function beside the others, and an entry in this table.

@@ -26,6 +26,9 @@ import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
+import org.apache.rocketmq.client.apis.producer.ProducerBuilder;
+import org.apache.rocketmq.client.apis.producer.Transaction;
+import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 import org.apache.rocketmq.client.java.message.MessageViewImpl;
 import org.apache.rocketmq.shaded.com.google.gson.Gson;
 import org.apache.rocketmq.shaded.com.google.gson.JsonArray;
@@ -45,6 +48,8 @@ public class Agent {
     private final Map<String, Received> received = new ConcurrentHashMap<>();
     private final Map<String, Queue<JsonObject>> events = new ConcurrentHashMap<>();
     private final Map<String, CountDownLatch> gates = new ConcurrentHashMap<>();
+    private final Map<String, Transaction> halves = new ConcurrentHashMap<>();
+    private final Map<String, Queue<String>> questions = new ConcurrentHashMap<>();
     private final AtomicLong next = new AtomicLong();
     private final String endpoint;
     private final Duration requestTimeout;
@@ -96,6 +101,9 @@ public class Agent {
             case "push": return push(c);
             case "release": return release(c);
             case "seen": return seen(c);
+            case "half": return half(c);
+            case "end": return end(c);
+            case "asked": return asked(c);
             case "close": return close(c);
             default: throw new IllegalArgumentException("unknown operation");
         }
@@ -104,9 +112,50 @@ public class Agent {
     private JsonObject producer(JsonObject c) throws Exception {
         List<String> topics = new ArrayList<>();
         c.getAsJsonArray("topics").forEach(t -> topics.add(t.getAsString()));
-        clients.put(text(c, "name"), provider.newProducerBuilder().setClientConfiguration(configuration(c))
-            .setTopics(topics.toArray(new String[0])).build());
+        ProducerBuilder builder = provider.newProducerBuilder().setClientConfiguration(configuration(c))
+            .setTopics(topics.toArray(new String[0]));
+        if (c.has("checks")) {
+            Queue<String> asked = new ConcurrentLinkedQueue<>();
+            questions.put(text(c, "name"), asked);
+            TransactionResolution answer = text(c, "checks").equals("commit") ? TransactionResolution.COMMIT
+                : text(c, "checks").equals("rollback") ? TransactionResolution.ROLLBACK : TransactionResolution.UNKNOWN;
+            builder.setTransactionChecker(m -> {
+                asked.add(m.getMessageId().toString());
+                return answer;
+            });
+        }
+        clients.put(text(c, "name"), builder.build());
         return new JsonObject();
+    }
+
+    private JsonObject half(JsonObject c) throws Exception {
+        Producer producer = (Producer) clients.get(text(c, "name"));
+        Transaction transaction = producer.beginTransaction();
+        String id = producer.send(provider.newMessageBuilder().setTopic(text(c, "topic"))
+            .setBody(Base64.getDecoder().decode(text(c, "body"))).build(), transaction).getMessageId().toString();
+        halves.put(id, transaction);
+        JsonObject answer = new JsonObject();
+        answer.addProperty("id", id);
+        answer.addProperty("ref", id);
+        return answer;
+    }
+
+    private JsonObject end(JsonObject c) throws Exception {
+        Transaction transaction = halves.get(text(c, "ref"));
+        if (c.get("commit").getAsBoolean()) {
+            transaction.commit();
+        } else {
+            transaction.rollback();
+        }
+        return new JsonObject();
+    }
+
+    private JsonObject asked(JsonObject c) {
+        JsonArray ids = new JsonArray();
+        questions.get(text(c, "name")).forEach(ids::add);
+        JsonObject answer = new JsonObject();
+        answer.add("ids", ids);
+        return answer;
     }
 
     private JsonObject send(JsonObject c) throws Exception {

@@ -2,7 +2,7 @@
 // One JSON object a line in, one a line out; see "Agents" in ../README.md. Commands run concurrently.
 'use strict';
 const readline = require('node:readline');
-const { FilterType } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
+const { FilterType, TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 const { Producer, SimpleConsumer, PushConsumer, ConsumeResult, FilterExpression, ClientException } = require('rocketmq-client-nodejs');
 
 const argument = name => process.argv[process.argv.indexOf(name) + 1];
@@ -12,6 +12,8 @@ const clients = new Map();
 const received = new Map();
 const events = new Map();
 const releases = new Map();
+const halves = new Map();
+const questions = new Map();
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 
 function options(c) {
@@ -36,7 +38,30 @@ function subscription(c) {
 
 const operations = {
   async producer(c) {
-    await open(c.name, new Producer({ ...options(c), topics: c.topics }));
+    const asked = [];
+    questions.set(c.name, asked);
+    const answers = { commit: TransactionResolution.COMMIT, rollback: TransactionResolution.ROLLBACK };
+    const checker = c.checks && {
+      async check(m) {
+        asked.push(m.messageId);
+        return answers[c.checks] || TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED;
+      },
+    };
+    await open(c.name, new Producer({ ...options(c), topics: c.topics, checker }));
+  },
+  async half(c) {
+    const producer = clients.get(c.name);
+    const transaction = producer.beginTransaction();
+    const receipt = await producer.send({ topic: c.topic, body: Buffer.from(c.body, 'base64') }, transaction);
+    halves.set(receipt.messageId, transaction);
+    return { id: receipt.messageId, ref: receipt.messageId };
+  },
+  async end(c) {
+    const transaction = halves.get(c.ref);
+    await (c.commit ? transaction.commit() : transaction.rollback());
+  },
+  async asked(c) {
+    return { ids: questions.get(c.name) };
   },
   async send(c) {
     const receipt = await clients.get(c.name).send({

@@ -14,10 +14,10 @@ from rocketmq.v5.consumer.push.message_listener import ConsumeResult, MessageLis
 from rocketmq.v5.consumer.push.push_consumer import PushConsumer
 from rocketmq.v5.consumer.simple.simple_consumer import SimpleConsumer
 from rocketmq.v5.exception import ClientException
-from rocketmq.grpc_protocol import FilterType
+from rocketmq.grpc_protocol import FilterType, TransactionResolution
 from rocketmq.v5.model.filter_expression import FilterExpression
 from rocketmq.v5.model.message import Message
-from rocketmq.v5.producer.producer import Producer
+from rocketmq.v5.producer.producer import Producer, TransactionChecker
 
 
 def subscription(c):
@@ -28,13 +28,15 @@ class Agent:
     def __init__(self, endpoint, request_timeout_s):
         self.endpoint, self.request_timeout_s = endpoint, request_timeout_s
         self.clients, self.received, self.events, self.gates = {}, {}, {}, {}
+        self.halves, self.questions = {}, {}
         self.output = threading.Lock()
 
     def configuration(self, c):
         return ClientConfiguration(self.endpoint, Credentials(), c.get("namespace", ""), request_timeout=self.request_timeout_s)
 
     def producer(self, c):
-        client = Producer(self.configuration(c), c["topics"], tls_enable=c.get("tls", False))
+        client = Producer(self.configuration(c), c["topics"], checker=self.checker(c) if "checks" in c else None,
+                          tls_enable=c.get("tls", False))
         client.startup()
         self.clients[c["name"]] = client
 
@@ -51,6 +53,33 @@ class Agent:
         for key, value in c.get("properties", {}).items():
             m.add_property(key, value)
         return {"id": self.clients[c["name"]].send(m).message_id}
+
+    def checker(self, c):
+        asked = self.questions[c["name"]] = []
+
+        class Checker(TransactionChecker):
+            def check(self, m):
+                asked.append(m.message_id)
+                return {"commit": TransactionResolution.COMMIT, "rollback": TransactionResolution.ROLLBACK}.get(
+                    c["checks"], TransactionResolution.TRANSACTION_RESOLUTION_UNSPECIFIED)
+
+        return Checker()
+
+    def half(self, c):
+        producer, m = self.clients[c["name"]], Message()
+        m.topic = c["topic"]
+        m.body = base64.b64decode(c["body"])
+        transaction = producer.begin_transaction()
+        receipt = producer.send(m, transaction)
+        self.halves[receipt.message_id] = transaction
+        return {"id": receipt.message_id, "ref": receipt.message_id}
+
+    def end(self, c):
+        transaction = self.halves[c["ref"]]
+        transaction.commit() if c["commit"] else transaction.rollback()
+
+    def asked(self, c):
+        return {"ids": list(self.questions[c["name"]])}
 
     def consumer(self, c):
         client = SimpleConsumer(self.configuration(c), c["group"], subscription(c),

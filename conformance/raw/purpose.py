@@ -11,11 +11,8 @@ NOT_FOUND = "what is missing is named, not taken for a conflict or an internal e
 
 # What the broker cannot do yet, whichever proxy asks it.
 NOT_YET = [
-    (r"tx\.entry\.form", r"transaction_id=no len=0", LATER),
     (r"recall\.handle_present", r"False", LATER),
-    (r"tx\.end\.commit", r"40008", LATER),
-    (r"(tx|recall)\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
-    (r"tx\.send|send\.type\.TRANSACTION->trans", r"50100", LATER),
+    (r"recall\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
     (r"send\.type\.DELAY->delay|send\.delay_.*|recall\.handle_present", r"50100", LATER),
 ]
 
@@ -41,7 +38,9 @@ WAYBILL = [
     (r"send\.missing_topic", r"40402", NOT_FOUND),
     (r"send\.prop_empty_key", r"40007", "an empty name cannot be stored; refused instead of dropped"),
     (r"heartbeat\.unspecified_type", r"40015", "an unknown client type is refused"),
-    (r"tx\.end\.(commit_twice|garbage_id|unspecified|missing_topic)", r"40008|40402|40000|20000", CLIENT_MISTAKE),
+    (r"tx\.entry\.form", r"transaction_id=yes len=\d+", "it holds all that any sidecar must know"),
+    (r"tx\.end\.(garbage_id|missing_topic)", r"40008|40402", CLIENT_MISTAKE),
+    (r"tx\.end\.(commit_twice|unspecified)", r"20000", "the same end once more is done already; what is not known yet changes nothing"),
     (r"recall\.(ok|twice|garbage|wrong_topic)", r"20000|40000|40400|40402|40014", CLIENT_MISTAKE + "; recall is on"),
     (r"send\.two", r"20000 20000 20000", "one entry for each message, with its own id, instead of one for all"),
     (r"ack\.expired_handle.*", r"20000 20000", "late, but nobody else was given the message: taken, which saves a duplicate"),
@@ -54,7 +53,6 @@ APACHE_PROXY = [
     (r"ack\.(wrong_(group|topic)|missing_group)", r"50001 50001", REFUSED),
     (r"cid\.(missing_group|after_ack)", r"50001", REFUSED),
     (r"receive\.batch_0", r"50001", "Waybill's broker refuses a receive of no messages; its sidecar does not pass one on"),
-    (r"tx\.end\.(commit_twice|unspecified|missing_topic)", r"40008", LATER),
     (r"dlq\.message\.json", r'(?=.*"delivery_attempt": 1\b)(?=.*"message_type": "NORMAL").*', "a dead letter keeps its message type, and its attempt"),
 ]
 

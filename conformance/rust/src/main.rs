@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base64::engine::general_purpose::STANDARD;
@@ -15,10 +15,11 @@ use rocketmq::conf::{ClientOption, ProducerOption, SimpleConsumerOption};
 use rocketmq::error::{ClientError, ErrorKind};
 use rocketmq::model::common::{FilterExpression, FilterType};
 use rocketmq::model::message::{MessageBuilder, MessageView};
+use rocketmq::model::transaction::{Transaction, TransactionChecker, TransactionResolution};
 use rocketmq::{Producer, SimpleConsumer};
 use serde_json::{json, Value};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::sync::{mpsc, RwLock};
+use tokio::sync::{mpsc, oneshot, RwLock};
 
 struct Consumer {
     client: SimpleConsumer,
@@ -33,6 +34,9 @@ struct Agent {
     producers: RwLock<HashMap<String, Arc<Producer>>>,
     consumers: RwLock<HashMap<String, Arc<Consumer>>>,
     received: RwLock<HashMap<String, Arc<MessageView>>>,
+    /// Take whether to commit, and where to tell what came of it.
+    halves: RwLock<HashMap<String, oneshot::Sender<(bool, oneshot::Sender<Result<(), Value>>)>>>,
+    questions: RwLock<HashMap<String, Arc<Mutex<Vec<String>>>>>,
     next: AtomicU64,
 }
 
@@ -55,6 +59,19 @@ fn missing() -> Value {
     error("Agent", "no such client or message", None)
 }
 
+fn checker(answer: String, asked: Arc<Mutex<Vec<String>>>) -> Box<TransactionChecker> {
+    Box::new(move |_, message| {
+        if let Ok(mut asked) = asked.lock() {
+            asked.push(message.message_id().to_owned());
+        }
+        match answer.as_str() {
+            "commit" => TransactionResolution::COMMIT,
+            "rollback" => TransactionResolution::ROLLBACK,
+            _ => TransactionResolution::UNKNOWN,
+        }
+    })
+}
+
 impl Agent {
     fn option(&self, c: &Value) -> ClientOption {
         let mut option = ClientOption::default();
@@ -72,6 +89,9 @@ impl Agent {
             "consumer" => self.consumer(c).await,
             "receive" => self.receive(c).await,
             "ack" => self.ack(c).await,
+            "half" => self.half(c).await,
+            "end" => self.end(c).await,
+            "asked" => self.asked(c).await,
             "close" => self.close(c).await,
             other => Err(error("Agent", &format!("the client cannot {other}"), None)),
         }
@@ -81,7 +101,15 @@ impl Agent {
         let topics: Vec<String> = c["topics"].as_array().into_iter().flatten().filter_map(|t| t.as_str().map(String::from)).collect();
         let mut option = ProducerOption::default();
         option.set_topics(topics);
-        let mut client = Producer::new(option, self.option(c)).map_err(client_error)?;
+        let mut client = match c["checks"].as_str() {
+            Some(answer) => {
+                let asked = Arc::<Mutex<Vec<String>>>::default();
+                self.questions.write().await.insert(text(c, "name")?.into(), asked.clone());
+                Producer::new_transaction_producer(option, self.option(c), checker(answer.to_owned(), asked))
+            }
+            None => Producer::new(option, self.option(c)),
+        }
+        .map_err(client_error)?;
         client.start().await.map_err(client_error)?;
         self.producers.write().await.insert(text(c, "name")?.into(), Arc::new(client));
         Ok(json!({}))
@@ -105,6 +133,37 @@ impl Agent {
         }
         let receipt = client.send(builder.build().map_err(client_error)?).await.map_err(client_error)?;
         Ok(json!({"id": receipt.message_id()}))
+    }
+
+    async fn half(&self, c: &Value) -> Result<Value, Value> {
+        let client = self.producers.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
+        let body = STANDARD.decode(text(c, "body")?).map_err(|e| error("Agent", &e.to_string(), None))?;
+        let message = MessageBuilder::transaction_message_builder(text(c, "topic")?, body).build().map_err(client_error)?;
+        let transaction = client.send_transaction_message(message).await.map_err(client_error)?;
+        let id = transaction.message_id().to_owned();
+        let (sender, ended) = oneshot::channel::<(bool, oneshot::Sender<_>)>();
+        self.halves.write().await.insert(id.clone(), sender);
+        // The type of the transaction has no name; a task keeps it.
+        tokio::spawn(async move {
+            let Ok((commit, answer)) = ended.await else { return };
+            let result = if commit { transaction.commit().await } else { transaction.rollback().await };
+            let _ = answer.send(result.map_err(client_error));
+        });
+        Ok(json!({"id": id, "ref": id}))
+    }
+
+    async fn end(&self, c: &Value) -> Result<Value, Value> {
+        let half = self.halves.write().await.remove(text(c, "ref")?).ok_or_else(missing)?;
+        let (sender, answer) = oneshot::channel();
+        half.send((c["commit"].as_bool().unwrap_or(false), sender)).map_err(|_| missing())?;
+        answer.await.map_err(|_| missing())??;
+        Ok(json!({}))
+    }
+
+    async fn asked(&self, c: &Value) -> Result<Value, Value> {
+        let asked = self.questions.read().await.get(text(c, "name")?).cloned().ok_or_else(missing)?;
+        let ids = asked.lock().map_err(|_| missing())?.clone();
+        Ok(json!({"ids": ids}))
     }
 
     async fn consumer(&self, c: &Value) -> Result<Value, Value> {
