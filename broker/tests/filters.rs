@@ -108,6 +108,8 @@ async fn c27_members_with_different_filters_are_reported() {
     assert!(!metrics(&rig).contains("waybill_consumer_differing_filters{"), "they take the same");
     found(&rig, asked(&rig, "g", "two", "TAG", "A")).await;
     assert!(metrics(&rig).contains(line), "{}", metrics(&rig));
+    let counts = rig.broker.core().counts(Some("g"), None).unwrap();
+    assert_eq!(counts[0].topics[0].differing_filters, ["A||B", "A"], "as `waybill group describe` shows it");
     rig.clock.advance(30_000);
     found(&rig, asked(&rig, "g", "one", "TAG", "A||B")).await;
     assert!(metrics(&rig).contains(line));

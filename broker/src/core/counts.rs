@@ -30,6 +30,9 @@ pub struct TopicCounts {
     pub blocked: u64,
     /// Messages of the topic that are not due yet. They are in no queue, so the lag does not count them.
     pub delayed: u64,
+    /// The filters that members of the group use, if they differ: what one of them does not want is done for all.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differing_filters: Vec<String>,
 }
 
 /// What a group has before it.
@@ -83,6 +86,10 @@ impl Core {
                 waiting_retry: waiting,
                 blocked: deferred,
                 delayed: self.delayed(&topic),
+                differing_filters: self
+                    .existing_ledger(group.id, topic.id)
+                    .map(|consumer| consumer.differing_filters(self.now()))
+                    .unwrap_or_default(),
             });
         }
         let counts = groups.iter().map(|group| {
