@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
+use waybill_ops::address::to_listen_on;
 use waybill_ops::admin::Admin;
 use waybill_ops::config::{Live, Validate};
 use waybill_ops::logs::{self, LogFormat};
@@ -43,10 +44,10 @@ struct Args {
     #[arg(long)]
     store: Option<PathBuf>,
     /// Address and port of the remoting listener; port 0 takes a free one
-    #[arg(long)]
+    #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     listen: Option<std::net::SocketAddr>,
     /// Address and port of /healthz, /readyz, /metrics and /config
-    #[arg(long)]
+    #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     admin_listen: Option<std::net::SocketAddr>,
     /// Host name that clients are told to connect to
     #[arg(long)]

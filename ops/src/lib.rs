@@ -3,6 +3,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod address;
 pub mod admin;
 pub mod clock;
 pub mod config;

@@ -12,6 +12,7 @@ use std::{
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+use waybill_ops::address::to_listen_on;
 use waybill_ops::{
     clock::SystemClock,
     config::{Live, Validate},
@@ -52,11 +53,11 @@ pub(crate) struct CommandLine {
     #[arg(long, value_name = "ADDRESSES", value_parser = addresses)]
     namesrv_addr: Option<String>,
     /// Where clients connect to, such as 0.0.0.0:8081. Instead of grpcServerHost and grpcServerPort in the file.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     listen: Option<SocketAddr>,
     /// Where health, metrics and the effective configuration are, such as 0.0.0.0:8082. Instead of adminServerHost and
     /// adminServerPort in the file.
-    #[arg(long, value_name = "IP:PORT")]
+    #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     admin_listen: Option<SocketAddr>,
     /// How log lines look: text or json.
     #[arg(long, value_name = "FORMAT", default_value_t = LogFormat::Text)]

@@ -2,7 +2,7 @@
 
 use crate::exit::{EXIT_CODES, Failure};
 use crate::output::Format;
-use crate::{admin, bench, message, standalone};
+use crate::{admin, bench, standalone};
 
 /// RocketMQ 5 messaging: run it, look after it, try it, measure it
 #[derive(Debug, clap::Parser)]
@@ -25,9 +25,9 @@ enum Command {
     /// Consumer groups of a broker
     #[command(subcommand, arg_required_else_help = true)]
     Group(admin::group::Command),
-    /// Send, receive and acknowledge messages by hand
+    /// Send, receive and acknowledge messages by hand; find them; send dead letters back
     #[command(subcommand, arg_required_else_help = true)]
-    Message(message::Command),
+    Message(admin::message::Command),
     /// Messages that are out with consumers
     #[command(subcommand, arg_required_else_help = true)]
     Lease(admin::lease::Command),

@@ -104,13 +104,19 @@ impl Client {
 
     /// Takes messages; none when there are none by the end of the wait.
     pub(crate) async fn receive(&self, what: &Receive) -> Result<Vec<v2::Message>, CallError> {
+        self.receive_where(what, tags(&what.tags)).await
+    }
+
+    /// The same with another filter than the tags.
+    pub(crate) async fn receive_where(
+        &self,
+        what: &Receive,
+        filter: v2::FilterExpression,
+    ) -> Result<Vec<v2::Message>, CallError> {
         let body = v2::ReceiveMessageRequest {
             group: resource(&what.group),
             message_queue: Some(v2::MessageQueue { topic: resource(&what.topic), ..Default::default() }),
-            filter_expression: Some(v2::FilterExpression {
-                r#type: v2::FilterType::Tag.into(),
-                expression: what.tags.clone(),
-            }),
+            filter_expression: Some(filter),
             batch_size: what.max,
             invisible_duration: Some(proto_duration(what.invisible)),
             auto_renew: what.renew,
@@ -187,6 +193,16 @@ fn endpoints(endpoint: &str) -> v2::Endpoints {
     };
     let address = v2::Address { host: host.to_owned(), port: port.parse().unwrap_or(80) };
     v2::Endpoints { scheme: scheme.into(), addresses: vec![address] }
+}
+
+/// Messages with one of these tags, separated by `||`; `*` is all.
+pub(crate) fn tags(expression: &str) -> v2::FilterExpression {
+    v2::FilterExpression { r#type: v2::FilterType::Tag.into(), expression: expression.to_owned() }
+}
+
+/// Messages whose properties meet an SQL92 condition.
+pub(crate) fn sql(condition: &str) -> v2::FilterExpression {
+    v2::FilterExpression { r#type: v2::FilterType::Sql.into(), expression: condition.to_owned() }
 }
 
 /// A name in the default namespace.

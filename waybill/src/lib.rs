@@ -6,6 +6,7 @@
 mod address;
 mod admin;
 mod bench;
+mod body;
 mod cli;
 mod exit;
 mod grpc;

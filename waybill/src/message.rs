@@ -11,8 +11,10 @@ use waybill_ops::clock;
 use waybill_protocol::grpc::v2;
 
 use crate::address;
+use crate::body::Body;
 use crate::exit::Failure;
-use crate::grpc::{Client, Identity, MessageIds, Receive, Session, resource};
+use crate::grpc::{self, Client, Identity, MessageIds, Receive, Session, resource};
+use crate::names;
 use crate::output::{self, Format};
 use crate::peer::Protocol;
 use crate::quantity;
@@ -45,7 +47,8 @@ Examples:
 Examples:
   waybill message receive --topic orders --group billing
   waybill message receive --topic orders --group billing --max 32 --wait 20s --ack
-  waybill message receive --topic orders --group billing --tags 'paid || sent' --output json")]
+  waybill message receive --topic orders --group billing --tags 'paid || sent' --output json
+  waybill message receive --topic orders --group billing --sql \"region = 'eu' AND amount > 100\"")]
     Receive(ReceiveArgs),
     /// Acknowledge deliveries by their receipt handles
     #[command(after_help = "\
@@ -59,7 +62,7 @@ pub(crate) struct SendArgs {
     #[command(flatten)]
     endpoint: Endpoint,
     /// The topic to send to
-    #[arg(long)]
+    #[arg(long, value_parser = names::topic)]
     topic: String,
     /// The body as text; without it and without --file, the body is read from standard input
     #[arg(long, conflicts_with = "file")]
@@ -89,14 +92,17 @@ pub(crate) struct ReceiveArgs {
     #[command(flatten)]
     endpoint: Endpoint,
     /// The topic to receive from
-    #[arg(long)]
+    #[arg(long, value_parser = names::topic)]
     topic: String,
     /// The consumer group
-    #[arg(long)]
+    #[arg(long, value_parser = names::group)]
     group: String,
     /// Receive only messages with one of these tags, separated by ||
     #[arg(long, value_name = "TAGS", default_value = "*")]
     tags: String,
+    /// Receive only messages whose properties meet this SQL92 condition
+    #[arg(long, value_name = "CONDITION", conflicts_with = "tags")]
+    sql: Option<String>,
     /// The most messages to receive
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(i32).range(1..=32))]
     max: i32,
@@ -123,10 +129,10 @@ pub(crate) struct AckArgs {
     #[command(flatten)]
     endpoint: Endpoint,
     /// The topic the message was received from
-    #[arg(long)]
+    #[arg(long, value_parser = names::topic)]
     topic: String,
     /// The consumer group it was received by
-    #[arg(long)]
+    #[arg(long, value_parser = names::group)]
     group: String,
     /// Receipt handles as printed by `waybill message receive`; quote them, they hold spaces
     #[arg(required = true, value_name = "HANDLE")]
@@ -143,8 +149,8 @@ struct Received {
     keys: Vec<String>,
     properties: std::collections::BTreeMap<String, String>,
     delivery_attempt: i32,
-    /// As text; bytes that are no UTF-8 are replaced.
-    body: String,
+    #[serde(flatten)]
+    body: Body,
     receipt_handle: String,
     acked: bool,
 }
@@ -226,7 +232,8 @@ fn message(args: &SendArgs, body: Bytes) -> v2::Message {
 
 async fn receive(args: ReceiveArgs, format: Format) -> Result<(), Failure> {
     let client = Client::connect(&args.endpoint.endpoint, Identity::new("receive", 0)).await?;
-    let session = Session::consumer(&client, &args.topic, &args.group, &args.tags).await?;
+    let filter = args.sql.as_deref().map_or_else(|| grpc::tags(&args.tags), grpc::sql);
+    let session = Session::consumer_where(&client, &args.topic, &args.group, filter.clone()).await?;
     output::progress(
         format,
         &format!("waiting up to {} for messages …", quantity::millis(args.wait.as_millis() as i64)),
@@ -240,7 +247,8 @@ async fn receive(args: ReceiveArgs, format: Format) -> Result<(), Failure> {
         wait: args.wait,
         renew: false,
     };
-    let mut received: Vec<Received> = client.receive(&what).await?.into_iter().map(Received::from).collect();
+    let mut received: Vec<Received> =
+        client.receive_where(&what, filter).await?.into_iter().map(Received::from).collect();
     let mut refused = None;
     if args.ack && !received.is_empty() {
         let deliveries = received.iter().map(|m| (m.message_id.clone(), m.receipt_handle.clone())).collect();
@@ -269,7 +277,7 @@ fn text(received: &[Received], invisible: Duration) -> String {
         for (key, value) in &message.properties {
             out.push_str(&format!("  property {key}={value}\n"));
         }
-        out.push_str(&format!("  body     {}\n", message.body));
+        out.push_str(&format!("  body     {}\n", message.body.text()));
         match message.acked {
             true => out.push_str("  acknowledged\n"),
             false => out.push_str(&format!("  handle   {}\n", message.receipt_handle)),
@@ -307,7 +315,7 @@ impl From<v2::Message> for Received {
             keys: system.keys,
             properties: message.user_properties.into_iter().collect(),
             delivery_attempt: system.delivery_attempt.unwrap_or_default(),
-            body: String::from_utf8_lossy(&message.body).into_owned(),
+            body: Body::from(&message.body[..]),
             receipt_handle: system.receipt_handle.unwrap_or_default(),
             acked: false,
         }

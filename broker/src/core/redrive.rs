@@ -16,7 +16,7 @@ use super::send::{Encoded, encode};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
-use crate::store::{Admit, Batch, Commit, Entry, QueueKey};
+use crate::store::{Admit, Batch, Commit, Entry, QueueKey, StoreError};
 
 /// Which dead letters are to go back.
 #[derive(Debug, Clone, Default)]
@@ -143,7 +143,17 @@ impl Core {
                     if too_young || marks.has(key, entry.offset) {
                         continue;
                     }
-                    let payload = self.store.read(entry.position)?;
+                    let payload = match self.store.read(entry.position) {
+                        Err(gone @ (StoreError::NotFound(_) | StoreError::Corrupt { .. })) => {
+                            let letter = Letter { queue_id: queue, offset: entry.offset, ..Letter::default() };
+                            let letter = letter.refuse(format!("it cannot be read: {gone}"));
+                            if redrive.wants(&letter) {
+                                answer.refused.push(letter);
+                            }
+                            continue;
+                        }
+                        payload => payload?,
+                    };
                     bytes += payload.len();
                     match self.judge_letter(&redrive.group, queue, &entry, payload) {
                         Ok(letter) if redrive.wants(&letter.letter) => ready.push(letter),

@@ -67,6 +67,17 @@ impl ConfigError {
         Self { file: path.to_owned(), line, key: line.and_then(|line| key_at(text, line)), reason }
     }
 
+    /// The parser's word, which comes without a place; `key` as far as it is known.
+    pub(super) fn value(path: &Path, text: &str, key: Option<String>, error: &serde_yaml::Error) -> Self {
+        let said = error.to_string();
+        let reason = match said.as_str() {
+            "invalid socket address syntax" => "an address is wanted with its port, such as 0.0.0.0:8082".to_owned(),
+            "invalid IP address syntax" => "an address is wanted, such as 0.0.0.0".to_owned(),
+            _other => said,
+        };
+        Self { file: path.to_owned(), line: key.as_deref().and_then(|key| line_of(text, key)), key, reason }
+    }
+
     /// The owner's check failed.
     pub(super) fn invalid(path: &Path, text: &str, invalid: Invalid) -> Self {
         let line = line_of(text, &invalid.key);

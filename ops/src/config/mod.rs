@@ -251,13 +251,26 @@ impl<T: DeserializeOwned + Validate> Live<T> {
 }
 
 fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str, adjust: &Adjust<T>) -> Result<T, ConfigError> {
-    let mut value: T = serde_yaml::from_str(text).map_err(|error| ConfigError::syntax(path, text, &error))?;
+    let mut value: T = serde_yaml::from_str(text).map_err(|error| match error.location() {
+        Some(_) => ConfigError::syntax(path, text, &error),
+        // What a type says of its own text comes without its place.
+        None => ConfigError::value(path, text, wrong_key::<T>(text), &error),
+    })?;
     if let Some(decided) = decided(text, &adjust.decided) {
         return Err(ConfigError::invalid(path, text, decided.clone()));
     }
     (adjust.apply)(&mut value);
     value.validate().map_err(|invalid| ConfigError::invalid(path, text, invalid))?;
     Ok(value)
+}
+
+/// The first key of the outermost level whose value cannot be read.
+fn wrong_key<T: DeserializeOwned>(text: &str) -> Option<String> {
+    let set: BTreeMap<String, serde_json::Value> = serde_yaml::from_str(text).ok()?;
+    set.into_iter().find_map(|(key, value)| {
+        let alone = serde_json::Value::from_iter([(key.clone(), value)]);
+        serde_json::from_value::<T>(alone).is_err().then_some(key)
+    })
 }
 
 /// The first of the keys that the text sets.

@@ -7,6 +7,9 @@ struct Settings {
     renew_ahead_ms: u64,
     flush: Flush,
     store: Store,
+    port: u16,
+    admin: Option<std::net::SocketAddr>,
+    bind: Option<std::net::IpAddr>,
 }
 
 #[derive(Debug, Deserialize, PartialEq)]
@@ -24,7 +27,7 @@ struct Store {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { renew_ahead_ms: 10, flush: Flush::Sync, store: Store::default() }
+        Self { renew_ahead_ms: 10, flush: Flush::Sync, store: Store::default(), port: 1, admin: None, bind: None }
     }
 }
 
@@ -66,7 +69,7 @@ impl Files {
 fn reads_yaml_and_json() {
     let files = Files::new("renewAheadMs: 7\nflush: async\n");
     let live = Live::<Settings>::load(files.path()).expect("valid");
-    assert_eq!(*live.get(), Settings { renew_ahead_ms: 7, flush: Flush::Async, store: Store::default() });
+    assert_eq!(*live.get(), Settings { renew_ahead_ms: 7, flush: Flush::Async, ..Settings::default() });
     files.write("{\"store\": {\"segmentBytes\": 100}}");
     assert_eq!(Live::<Settings>::load(files.path()).expect("valid").get().store.segment_bytes, 100);
     files.write("");
@@ -103,6 +106,30 @@ fn a_mistake_is_named_with_file_line_and_key() {
 
     std::fs::remove_file(files.path()).expect("remove");
     assert!(files.error().to_string().contains("cannot be opened"), "{}", files.error());
+}
+
+#[test]
+fn whatever_type_a_value_should_have_its_line_and_key_are_named() {
+    for (line, key) in [
+        ("admin: 8082", "admin"),
+        ("admin: hello", "admin"),
+        ("admin: [1]", "admin"),
+        ("port: hello", "port"),
+        ("port: 70000", "port"),
+        ("port: -1", "port"),
+        ("port: 1.5", "port"),
+        ("bind: 1", "bind"),
+        ("bind: here", "bind"),
+        ("flush: 1", "flush"),
+        ("flush: [sync]", "flush"),
+        ("store: 1", "store"),
+        ("renewAheadMs:", "renewAheadMs"),
+    ] {
+        for (text, number) in [(format!("{line}\n"), 1), (format!("# comment\n\nstore: {{}}\n{line}\n"), 4)] {
+            let error = Files::new(&text).error();
+            assert_eq!((error.line(), error.key()), (Some(number), Some(key)), "{text}{error}");
+        }
+    }
 }
 
 #[test]

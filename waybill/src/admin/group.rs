@@ -1,15 +1,22 @@
 //! `waybill group`.
 
+mod counts;
+mod reset;
+
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 use waybill_protocol::remoting::codes::request;
 use waybill_protocol::remoting::{
-    Command as Remoting, DeleteSubscriptionGroupRequestHeader, GroupOverrides, GroupRetryPolicyType,
+    Command as Remoting, DeleteSubscriptionGroupRequestHeader, GroupOverrides, GroupRetryPolicyType, RetrySchedule,
     SubscriptionGroupConfig, SubscriptionGroupTable,
 };
 
+use self::counts::Counts;
 use super::overrides::{self, LeaseArgs, Overrides};
 use super::{Address, Broker};
 use crate::exit::Failure;
+use crate::names;
 use crate::output::{self, Format};
 
 /// Groups that brokers make for themselves begin so.
@@ -39,9 +46,25 @@ Examples:
     /// List the consumer groups
     #[command(after_help = "Example:\n  waybill group list --output json")]
     List(ListArgs),
-    /// Show a consumer group's settings
-    #[command(after_help = "Example:\n  waybill group describe billing")]
+    /// Show a consumer group's settings, and how many messages are in which state
+    #[command(after_help = "\
+LAG counts what is not done: READY could be delivered now, IN FLIGHT is with consumers, WAITING RETRY was given back to come again
+later, BLOCKED waits for a message before it in its message group. DELAYED messages of the topic are not due yet, and not in the lag.
+
+Example:
+  waybill group describe billing")]
     Describe(NameArgs),
+    /// Let a consumer group go on elsewhere in a topic, further on or further back
+    #[command(after_help = "\
+What consumers hold at the time is taken from them: a message at or behind the new place is delivered again, one before it is done,
+and a late acknowledgement of either has no effect. Attempts start anew.
+
+Examples:
+  waybill group reset --group billing --topic orders --to earliest --dry-run
+  waybill group reset --group billing --topic orders --to 2h
+  waybill group reset --group billing --topic orders --queue 3 --to 2026-11-30T16:00:00Z
+  waybill group reset --group billing --topic orders --to latest")]
+    Reset(reset::ResetArgs),
     /// Delete a consumer group and its progress
     #[command(after_help = "Example:\n  waybill group delete billing")]
     Delete(NameArgs),
@@ -52,7 +75,7 @@ pub(crate) struct NameArgs {
     #[command(flatten)]
     address: Address,
     /// The consumer group
-    #[arg(value_name = "GROUP")]
+    #[arg(value_name = "GROUP", value_parser = names::group)]
     name: String,
 }
 
@@ -99,12 +122,27 @@ struct Group {
     overrides: Overrides,
 }
 
+/// A group and what it has before it.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Described {
+    #[serde(flatten)]
+    group: Group,
+    /// How long a message waits before each retry.
+    waits: String,
+    attributes: BTreeMap<String, String>,
+    /// Nothing from a broker that does not tell.
+    #[serde(flatten)]
+    counts: Option<Counts>,
+}
+
 impl Command {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         match self {
             Self::Create(args) => create(args, format).await,
             Self::List(args) => list(args, format).await,
             Self::Describe(args) => describe(args, format).await,
+            Self::Reset(args) => reset::run(args, format).await,
             Self::Delete(args) => delete(args, format).await,
         }
     }
@@ -155,29 +193,31 @@ async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
 }
 
 async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
-    let config = args.address.broker().group(&args.name).await?.ok_or_else(|| missing(&args.name))?;
-    output::print(format, &config, |config| {
-        let group = Group::from(config.clone());
-        let policy = &config.group_retry_policy;
-        let waits = match (&policy.customized_retry_policy, &policy.exponential_retry_policy) {
-            (_, Some(exponential)) if policy.kind == GroupRetryPolicyType::Exponential => format!(
-                "from {} to {}, times {}",
-                crate::quantity::millis(exponential.initial),
-                crate::quantity::millis(exponential.max),
-                exponential.multiplier
-            ),
-            (Some(customized), _) => {
-                customized.next.iter().map(|ms| crate::quantity::millis(*ms)).collect::<Vec<_>>().join(", ")
-            }
-            _default => "the broker's".to_owned(),
-        };
-        format!(
-            "group {}: {}\nwaits before a retry: {waits}\n{}",
-            group.name,
-            group.settings(),
-            group.overrides.in_lines()
-        )
+    let broker = args.address.broker();
+    let config = broker.group(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let described = Described {
+        waits: waits(&config),
+        attributes: config.attributes.clone(),
+        counts: broker.counts(&args.name).await?,
+        group: Group::from(config),
+    };
+    output::print(format, &described, |Described { group, waits, counts, .. }| {
+        let counts = counts.as_ref().map_or_else(|| "this broker does not count messages\n".to_owned(), Counts::text);
+        let (settings, overrides) = (group.settings(), group.overrides.in_lines());
+        format!("group {}: {settings}\nwaits before a retry: {waits}\n{overrides}{counts}", group.name)
     })
+}
+
+/// How long a message waits before each retry, in words.
+fn waits(config: &SubscriptionGroupConfig) -> String {
+    let time = crate::quantity::millis;
+    match RetrySchedule::of(config) {
+        RetrySchedule::List(next) => next.into_iter().map(time).collect::<Vec<_>>().join(", "),
+        RetrySchedule::Formula(formula) if formula.multiplier == 1 => format!("{} each time", time(formula.initial)),
+        RetrySchedule::Formula(formula) => {
+            format!("from {} to {}, times {}", time(formula.initial), time(formula.max), formula.multiplier)
+        }
+    }
 }
 
 async fn delete(args: NameArgs, format: Format) -> Result<(), Failure> {

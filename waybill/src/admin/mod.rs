@@ -2,6 +2,7 @@
 
 pub(crate) mod group;
 pub(crate) mod lease;
+pub(crate) mod message;
 mod overrides;
 pub(crate) mod topic;
 

@@ -12,6 +12,7 @@ use waybill_protocol::remoting::{
 
 use super::{Address, Broker, body};
 use crate::exit::Failure;
+use crate::names;
 use crate::output::{self, Format};
 
 /// The topic attribute that holds the message type.
@@ -57,7 +58,7 @@ pub(crate) struct NameArgs {
     #[command(flatten)]
     address: Address,
     /// The topic
-    #[arg(value_name = "TOPIC")]
+    #[arg(value_name = "TOPIC", value_parser = names::topic)]
     name: String,
 }
 
@@ -299,7 +300,7 @@ impl Broker {
         }
     }
 
-    async fn offset(&self, code: i32, header: &impl Header) -> Result<i64, Failure> {
+    pub(super) async fn offset(&self, code: i32, header: &impl Header) -> Result<i64, Failure> {
         let answer = self.demand(Remoting::request(code).with_header(header)).await?;
         let header: OffsetResponseHeader =
             answer.header().map_err(|error| Failure::failed(format!("the broker's answer cannot be read: {error}")))?;

@@ -37,8 +37,18 @@ impl Session {
 
     /// Makes `client` known as a simple consumer of `topic` in `group`.
     pub(crate) async fn consumer(client: &Client, topic: &str, group: &str, tags: &str) -> Result<Self, CallError> {
+        Self::consumer_where(client, topic, group, super::tags(tags)).await
+    }
+
+    /// The same with any filter.
+    pub(crate) async fn consumer_where(
+        client: &Client,
+        topic: &str,
+        group: &str,
+        filter: v2::FilterExpression,
+    ) -> Result<Self, CallError> {
         client.query_route(topic).await?;
-        let expression = Some(v2::FilterExpression { r#type: v2::FilterType::Tag.into(), expression: tags.to_owned() });
+        let expression = Some(filter);
         let subscription = v2::Subscription {
             group: resource(group),
             subscriptions: vec![v2::SubscriptionEntry { topic: resource(topic), expression }],

@@ -14,6 +14,7 @@ use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use waybill_broker::{Broker, BrokerConfig, BrokerError, Channel, FlushDiskType, Peer};
+use waybill_ops::address::to_listen_on;
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::{ConfigError, Invalid, Live, Validate};
@@ -68,13 +69,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIRECTORY", default_value = "waybill-data")]
     data_dir: PathBuf,
     /// Where clients connect (gRPC, plain text and TLS); port 0 takes a free one
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8081", value_parser = to_listen_on)]
     listen: SocketAddr,
     /// Where this command line and Apache's proxy reach the broker (remoting)
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10911")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:10911", value_parser = to_listen_on)]
     broker_listen: SocketAddr,
     /// Where health, metrics and the effective configuration are
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8082")]
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:8082", value_parser = to_listen_on)]
     admin_listen: SocketAddr,
     /// When a send is answered: when the message is on disk, or when the operating system has it
     #[arg(long, value_enum, default_value_t)]

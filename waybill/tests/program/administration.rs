@@ -48,7 +48,12 @@ fn a_group_is_made_changed_shown_and_deleted() {
     refused.fails(1, &["the group billing exists with other settings: order any, 3 retries", "--update"]);
     assert_eq!(json(&["group", "create", "billing", "--orderly", "--update"])["result"], "updated");
     let shown = json(&["group", "describe", "billing"]);
-    assert_eq!((&shown["consumeMessageOrderly"], &shown["retryMaxTimes"]), (&true.into(), &3.into()));
+    assert_eq!((&shown["orderly"], &shown["retryMaxTimes"]), (&true.into(), &3.into()));
+    assert_eq!((&shown["deadLetters"], &shown["topics"]), (&0.into(), &serde_json::json!([])));
+    let listed = json(&["group", "list"]);
+    for (key, value) in listed[0].as_object().expect("a group") {
+        assert_eq!(&shown[key], value, "list and describe say the same of {key}");
+    }
 
     let options = ["--renew", "off", "--invisible-duration", "30s", "--batch-max", "10"];
     let refused = waybill.admin(&[&["group", "create", "billing"], &options[..]].concat());
@@ -68,4 +73,62 @@ fn a_group_is_made_changed_shown_and_deleted() {
 
     waybill.admin(&["group", "delete", "billing"]).ok();
     assert_eq!(json(&["group", "list"]), serde_json::json!([]));
+}
+
+/// Sends so many messages and receives all of them with the handles of the leases.
+fn receive(waybill: &Standalone, topic: &str, group: &str) -> Vec<serde_json::Value> {
+    let words = ["message", "receive", "--topic", topic, "--group", group, "--max", "32", "--output", "json"];
+    waybill.client(&words).json().as_array().cloned().unwrap_or_default()
+}
+
+#[test]
+fn a_group_goes_on_elsewhere() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let json = |words: &[&str]| waybill.admin(&[words, &["--output", "json"]].concat()).json();
+    waybill.admin(&["topic", "create", "orders", "--queues", "1"]).ok();
+    waybill.admin(&["group", "create", "billing"]).ok();
+    for n in 0..3 {
+        waybill.client(&["message", "send", "--topic", "orders", "--body", &n.to_string()]).ok();
+    }
+    let reset = ["group", "reset", "--group", "billing", "--topic", "orders", "--to"];
+    let dry = json(&[&reset[..], &["latest", "--dry-run"]].concat());
+    assert_eq!(dry["queues"], serde_json::json!([{"id": 0, "from": null, "to": 3}]));
+    assert_eq!((&dry["reset"], receive(&waybill, "orders", "billing").len()), (&false.into(), 3), "nothing was moved");
+    let shown = json(&["group", "describe", "billing"]);
+    assert_eq!((&shown["topics"][0]["lag"], &shown["topics"][0]["inFlight"]), (&3.into(), &3.into()));
+
+    let done = json(&[&reset[..], &["latest"]].concat());
+    assert_eq!(
+        (&done["reset"], &done["queues"][0]["from"], &done["queues"][0]["to"]),
+        (&true.into(), &0.into(), &3.into())
+    );
+    assert_eq!(json(&["group", "describe", "billing"])["topics"][0]["lag"], 0);
+    let back = waybill.admin(&[&reset[..], &["1h"]].concat()).ok().out;
+    assert!(
+        back.contains("group billing goes on in topic orders at:\nQUEUE  WAS  IS  BY\n0      3    0   -3"),
+        "{back}"
+    );
+    assert_eq!(receive(&waybill, "orders", "billing").len(), 3);
+    let text = waybill.admin(&["group", "describe", "billing"]).ok().out;
+    assert!(text.contains("TOPIC   LAG  READY  IN FLIGHT") && text.contains("orders  3    0      3"), "{text}");
+
+    waybill.admin(&[&reset[..], &["soon"]].concat()).fails(2, &["earliest, latest or a time"]);
+    waybill.admin(&[&reset[..], &["latest", "--queue", "7"]].concat()).fails(1, &["no queue 7"]);
+    let absent = ["group", "reset", "--group", "absent", "--topic", "orders", "--to", "latest"];
+    waybill.admin(&absent).fails(1, &["waybill group list"]);
+}
+
+#[test]
+fn names_that_cannot_be_are_refused_before_anything_is_sent() {
+    for words in [
+        ["topic", "describe", "a b"].as_slice(),
+        &["group", "create", "ä"],
+        &["message", "send", "--topic", "a/b", "--body", "b"],
+        &["message", "receive", "--topic", "t", "--group", "a b"],
+        &["lease", "list", "--group", "a b"],
+        &["group", "reset", "--group", "g", "--topic", "", "--to", "latest"],
+    ] {
+        crate::support::run(words).fails(2, &["letters, digits"]);
+    }
 }

@@ -92,9 +92,9 @@ fn nothing_is_changed_that_was_not_named() {
         run(words).fails(2, &["Usage"]);
     }
     // What is empty names nothing: an unset variable, say.
-    for option in ["--group", "--topic", "--client"] {
+    for (option, why) in [("--group", "blank"), ("--topic", "blank"), ("--client", "a value is required")] {
         for words in [&["lease", "list"][..], &["lease", "release"], &["lease", "extend", "--by", "1s"]] {
-            run(&[words, &[option, ""]].concat()).fails(2, &[option, "a value is required"]);
+            run(&[words, &[option, ""]].concat()).fails(2, &[option, why]);
         }
         run(&["lease", "release", "--group", "g", option, ""]).fails(2, &[option]);
     }

@@ -14,6 +14,7 @@ mod failures;
 mod full_disk;
 mod garbage;
 mod leases;
+mod letters;
 mod messages;
 mod metrics;
 mod standalone;

@@ -41,3 +41,10 @@ fn one_admin_port_tells_of_both_halves() {
     assert!(config["sidecar"].to_string().contains("\"enableBatchAck\":true"), "{config}");
     assert_eq!(waybill.stop(), Some(0));
 }
+
+#[test]
+fn an_address_to_listen_on_is_told_how_it_looks() {
+    for option in ["--listen", "--broker-listen", "--admin-listen"] {
+        crate::support::run(&["standalone", option, "9081"]).fails(2, &[option, "HOST:PORT", "127.0.0.1:9081"]);
+    }
+}

@@ -12,6 +12,7 @@ use clap::builder::NonEmptyStringValueParser;
 use self::listing::Leases;
 use super::Address;
 use crate::exit::Failure;
+use crate::names;
 use crate::output::{self, Format};
 use crate::quantity;
 
@@ -30,7 +31,8 @@ Examples:
 WHY says how the lease came to end when it does: as received (never changed; consume timeout where that is the duration),
 renewed (by a sidecar: the client still works on it), by client (extended or given back), returned (the client left or did not
 get it), client gone (nobody vouched for it), by operator (waybill lease), changed (by a sidecar that does not say why, such as
-Apache's). CHANGES counts all of them, RENEWALS those of a sidecar. The groups below say what holds for messages that are
+Apache's). CHANGES counts all of them, RENEWALS those of a sidecar. ENDS IN
+is over when the message can be delivered again and was not yet. The groups below say what holds for messages that are
 received from now on; where they say nothing, the sidecar's configuration decides (its /config). HEARD is when a sidecar last
 vouched for the holder: when that is longer ago than the broker's clientGoneAfter, the broker gives back what it holds; - is
 not watched.")]
@@ -58,10 +60,10 @@ Examples:
 #[derive(Debug, Clone, Default, clap::Args)]
 pub(crate) struct Filters {
     /// Only of this consumer group
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_parser = names::group)]
     group: Option<String>,
     /// Only of this topic
-    #[arg(long, value_parser = NonEmptyStringValueParser::new())]
+    #[arg(long, value_parser = names::topic)]
     topic: Option<String>,
     /// Only held by the client with this id
     #[arg(long, value_name = "CLIENT_ID", value_parser = NonEmptyStringValueParser::new())]

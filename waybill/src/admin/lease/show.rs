@@ -16,7 +16,7 @@ pub(super) fn table(leases: &Leases) -> String {
             if lease.holder.is_empty() { "-".to_owned() } else { printable(&lease.holder) },
             lease.attempts.to_string(),
             millis(now_ms - lease.pop_time),
-            millis(lease.deadline - now_ms),
+            if lease.deadline > now_ms { millis(lease.deadline - now_ms) } else { "over".to_owned() },
             lease.changes.to_string(),
             lease.renewals.to_string(),
             why(leases, lease).to_owned(),
@@ -121,7 +121,7 @@ mod tests {
         let text = table(&leases);
         let lines = lines(&text);
         assert_eq!(lines[1], ["g", "orders", "3", "17", "pod-1", "2", "30s", "30s", "4", "3", "renewed", "2s"]);
-        assert_eq!(lines[2], ["h", "t", "0", "0", "-", "0", "30s", "-30.5s", "0", "0", "as", "received", "-"]);
+        assert_eq!(lines[2], ["h", "t", "0", "0", "-", "0", "30s", "over", "0", "0", "as", "received", "-"]);
         assert!(lines[3].ends_with(&["narrow", "the", "list"]));
         assert_eq!(lines[6], ["g", "off", "sidecar's", "sidecar's", "15m"]);
         assert_eq!(lines[7], ["h", "sidecar's", "30s", "7", "5m"]);
