@@ -11,6 +11,8 @@ mod cli;
 mod exit;
 mod grpc;
 mod message;
+mod moment;
+mod names;
 mod output;
 mod peer;
 mod quantity;
