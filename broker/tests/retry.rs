@@ -8,7 +8,8 @@ use support::{Got, Rig};
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
-    Command, ConsumerSendMsgBackRequestHeader, RetrySchedule, SubscriptionGroupConfig, VouchBody,
+    Command, ConsumerSendMsgBackRequestHeader, RetrySchedule, SendMessageRequestHeader, SendMessageResponseHeader,
+    SubscriptionGroupConfig, VouchBody,
 };
 
 const LEASE_MS: i64 = 30_000;
@@ -279,4 +280,21 @@ async fn redelivery_waits_for_no_other_message() {
         let ids: Vec<String> = rig.pop("g", "t", 32, 3_600_000).await.iter().map(Got::id).collect();
         assert_eq!(ids, [id]);
     }
+}
+
+/// A message whose producer gave it no id (a plain remoting producer may not) is known by its place: so it is in the dead letter.
+#[tokio::test]
+async fn a_dead_letter_of_a_message_without_an_id_names_its_place() {
+    let rig = rig(group(0)).await;
+    let plain = Rig::send_command("t", "", None, "body");
+    let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+    header.properties = Some(String::new());
+    let sent = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body);
+    let sent: SendMessageResponseHeader = rig.ok(sent).await.header().unwrap();
+    one(&rig).await.expect("a message");
+    rig.clock.advance(LEASE_MS);
+    assert!(one(&rig).await.is_none());
+    let dead = the_only_dead_letter(&rig).await;
+    let origin = properties::get(&dead.message.properties, properties::DLQ_ORIGIN_MESSAGE_ID);
+    assert_eq!(origin, Some(sent.msg_id.as_str()));
 }

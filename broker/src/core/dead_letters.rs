@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tracing::{info, warn};
-use waybill_protocol::message::{StoredMessage, properties, sys_flag};
+use waybill_protocol::message::{StoredMessage, offset_msg_id, properties, sys_flag};
 use waybill_protocol::names::dlq_topic;
 
 use super::queues::TopicQueues;
@@ -20,6 +20,8 @@ use crate::store::{Admit, Batch, Commit, QueueKey, StoreError};
 /// A message on its way to the dead-letter topic.
 pub(super) struct DeadLetter {
     pub(super) payload: Bytes,
+    /// Where it lies in the log.
+    pub(super) position: u64,
     pub(super) attempts: u32,
 }
 
@@ -63,9 +65,8 @@ impl Core {
         let group = self.group(&forward.group)?;
         let Some(handle) = forward.handle else {
             let payload = self.store.read(forward.position)?;
-            self.bury_and_submit(&group.config.group_name, vec![DeadLetter { payload, attempts: 0 }], Batch::new())
-                .done()
-                .await?;
+            let letter = DeadLetter { payload, position: forward.position, attempts: 0 };
+            self.bury_and_submit(&group.config.group_name, vec![letter], Batch::new()).done().await?;
             return Ok(());
         };
         let Some(consumer) = self.consumer(&forward.group, &forward.topic)? else {
@@ -89,7 +90,8 @@ impl Core {
             let commit = matches!(outcome, AckOutcome::Acked { .. }).then(|| {
                 let mut batch = Batch::new();
                 schema::record(&mut batch, consumer.group, consumer.topic, &changes);
-                self.bury_and_submit(&group.config.group_name, vec![DeadLetter { payload, attempts }], batch)
+                let letter = DeadLetter { payload, position: entry.position, attempts };
+                self.bury_and_submit(&group.config.group_name, vec![letter], batch)
             });
             (outcome, commit)
         };
@@ -155,7 +157,11 @@ impl Core {
             }
         };
         let origin_topic = std::mem::replace(&mut message.topic, dlq_topic(group));
-        let origin_id = properties::get(&message.properties, properties::UNIQ_KEY).unwrap_or_default().to_owned();
+        let origin_id = match properties::get(&message.properties, properties::UNIQ_KEY) {
+            Some(id) if !id.is_empty() => id.to_owned(),
+            // Its producer gave it no id: consumers know it by its place.
+            _ => offset_msg_id(self.store_host, letter.position.cast_signed()),
+        };
         // Who reads the dead letters is another group than the one that a redriven message was for.
         message.sys_flag &= !sys_flag::FOR_ONE_GROUP;
         properties::remove(&mut message.properties, properties::ORIGIN_GROUP);

@@ -297,7 +297,8 @@ impl Core {
             .dead
             .iter()
             .filter_map(|taken| {
-                Some(DeadLetter { payload: source.take(taken.queue, taken.offset)?.1, attempts: taken.attempts })
+                let (entry, payload) = source.take(taken.queue, taken.offset)?;
+                Some(DeadLetter { payload, position: entry.position, attempts: taken.attempts })
             })
             .collect();
         let commit = self.bury_and_submit(&asked.group.config.group_name, dead, batch);
