@@ -191,7 +191,7 @@ mod tests {
         let group = SubscriptionGroupConfig { consume_message_orderly: true, ..Default::default() };
         let policy = merge(&consumer(), &group, &Config::default()).backoff_policy.expect("a policy");
         let second = Some(Duration { seconds: 1, nanos: 0 });
-        let fixed = ExponentialBackoff { initial: second.clone(), max: second, multiplier: 1.0 };
+        let fixed = ExponentialBackoff { initial: second, max: second, multiplier: 1.0 };
         assert_eq!(policy.strategy, Some(Strategy::ExponentialBackoff(fixed)));
     }
 
