@@ -26,7 +26,8 @@ NULL_SETTINGS = {("python", "missing-group"): ('"settings" is null', "Apache ans
 OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message")}
 BAD_FILTER = {(None, "bad-filter"): ("50001", "Apache takes a filter that it cannot parse for a fault of its own")}
 NAMESPACES = {(None, "namespaces"): ("namespace", "Apache does not look at namespaces")}
-KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
+RECALL = {(None, "recall"): ("forbidden", "Apache's broker recalls nothing unless it is told to (recallMessageEnable)")}
+KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES | RECALL, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
 
 
 class Failed(Exception):
@@ -102,6 +103,12 @@ class Test:
     def send(self, producer, topic, body, **more):
         encoded = base64.b64encode(body).decode()
         return self.call("send", name=producer, topic=topic, body=encoded, **more)["id"]
+
+    def send_later(self, producer, topic, body, at_s):
+        """Sends a message that is to be delivered at this Unix second: its id, and what recalls it if the client tells."""
+        encoded = base64.b64encode(body).decode()
+        answer = self.call("send", name=producer, topic=topic, body=encoded, deliver_at_s=at_s)
+        return answer["id"], answer.get("recall")
 
     def send_many(self, producer, topic, bodies):
         """Sends some at a time; ids in the order of the bodies. Flow control is obeyed: wait and send again."""
@@ -429,6 +436,70 @@ def share(t):
     expect(set(both) == ids, f"{len(ids - set(both))} missing")
     expect(taken[0] and taken[1], "one consumer got nothing")
     return f"{len(taken[0])} + {len(taken[1])}"
+
+
+# --- later -----------------------------------------------------------------------------------------------------------
+
+@check("delay")
+def delay(t):
+    """6 messages for 4 to 6 s ahead: each arrives once, at attempt 1, none before its time."""
+    topic, group = t.topic(kind="DELAY"), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    base = int(time.time())
+    due = {t.send_later(producer, topic, b"d%d" % i, base + 4 + i % 3)[0]: base + 4 + i % 3 for i in range(6)}
+    late, seen, end = [], [], time.monotonic() + 45
+    while len(seen) < len(due) and time.monotonic() < end:
+        batch = t.receive(consumer)
+        now = time.time()
+        t.ack_all(consumer, batch)
+        for m in batch:
+            expect(m["id"] in due, "a message of another id")
+            expect(now >= due[m["id"]], f"{due[m['id']] - now:.2f} s early")
+            expect(m["attempt"] == 1, f"attempt {m['attempt']}")
+            late.append(now - due[m["id"]])
+        seen += [m["id"] for m in batch]
+    seen += [m["id"] for m in t.receive(consumer)]  # and nothing more
+    expect(sorted(seen) == sorted(due), f"sent {len(due)}, received {len(seen)}, {len(set(seen))} different")
+    return f"{min(late):.1f} to {max(late):.1f} s after their time"
+
+
+@check("delay-range")
+def delay_range(t):
+    """25 h ahead: ILLEGAL_DELIVERY_TIME 40012, nothing stored; 5 s ago: at once; to a NORMAL topic: refused (40014)."""
+    topic, group = t.topic(kind="DELAY"), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    now = int(time.time())
+    notes = [refused(lambda: t.send_later(producer, topic, b"far", now + 25 * 3600), 40012, "25 h ahead")]
+    message_id, _ = t.send_later(producer, topic, b"past", now - 5)
+    found = t.receive_until(consumer, 1, ack=True)
+    found += t.receive(consumer)  # and nothing more
+    expect([m["id"] for m in found] == [message_id], f"received {[m['body'] for m in found]}")
+    normal, to_normal = working_producer(t)
+    notes.append(refused(lambda: t.send_later(to_normal, normal, b"typed", now + 60), 40014, "NORMAL topic"))
+    return "; ".join(notes)
+
+
+@check("recall", needs=["recall"])
+def recall(t):
+    """Of two messages for 8 s ahead one is recalled: only the other arrives; neither can be recalled afterwards."""
+    topic, group = t.topic(kind="DELAY"), t.group()
+    producer, consumer = t.producer(topic), t.consumer(group, topic)
+    at = int(time.time()) + 8
+    gone, handle = t.send_later(producer, topic, b"gone", at)
+    kept, kept_handle = t.send_later(producer, topic, b"kept", at)
+    expect(handle and kept_handle, "no recall handle")
+    answer = t.call("recall", name=producer, topic=topic, handle=handle)
+    expect(answer["id"] == gone, f"recalled {answer['id']}, sent {gone}")
+    found = t.receive_until(consumer, 1, within_s=40, ack=True)
+    found += t.receive(consumer)  # and nothing more
+    expect([m["id"] for m in found] == [kept], f"received {[m['body'] for m in found]}")
+    for what, spent in (("recalled", handle), ("delivered", kept_handle)):
+        try:
+            t.call("recall", name=producer, topic=topic, handle=spent)
+        except OperationError:
+            continue
+        raise Failed(f"a message that was {what} could be recalled")
+    return "recalled: gone; too late: refused"
 
 
 # --- push ------------------------------------------------------------------------------------------------------------

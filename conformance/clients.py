@@ -95,15 +95,15 @@ class Client:
         self.await_s = await_s  # long-polling time-out asked for
 
 
-# change: has changeInvisibleDuration; push: has a push consumer; backoff: knows customised back-off; tls: speaks TLS and trusts any certificate;
+# change: has changeInvisibleDuration; recall: can recall delayed messages; push: has a push consumer; backoff: knows customised back-off; tls: speaks TLS and trusts any certificate;
 # transaction: sends messages of transactions, and can be asked about them.
 # namespace: knows namespaces.
 # tls-ca: speaks TLS when it is given the certificate (--ca); tls-default: speaks TLS unless told otherwise.
 CLIENTS = {c.name: c for c in [
-    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "backoff", "tls-ca", "namespace", "transaction"}, install_python,
+    Client("python", "rocketmq-python-client 5.1.2", {"change", "push", "backoff", "tls-ca", "namespace", "recall", "transaction"}, install_python,
            lambda logs: [environment.VENV / "bin/python", HERE / "python/agent.py"]),
-    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca", "namespace", "transaction"}, install_node, lambda logs: ["node", HERE / "node/agent.js"]),
-    Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "backoff", "tls", "tls-default", "namespace", "transaction"}, install_java,
+    Client("node", "rocketmq-client-nodejs 1.0.8", {"change", "push", "tls-ca", "namespace", "recall", "transaction"}, install_node, lambda logs: ["node", HERE / "node/agent.js"]),
+    Client("java", "rocketmq-client-java 5.2.0", {"change", "push", "backoff", "tls", "tls-default", "namespace", "recall", "transaction"}, install_java,
            lambda logs: ["java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", f"-Duser.home={logs}",
                     "-cp", f"{HERE}/java/.cache/classes:{HERE}/java/.cache/lib/*", "Agent"]),
     Client("rust", "rocketmq 5.0.0", {"transaction"}, install_rust, lambda logs: [HERE / "rust/target/debug/conformance-rust"],

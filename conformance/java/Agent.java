@@ -27,6 +27,7 @@ import org.apache.rocketmq.client.apis.message.MessageBuilder;
 import org.apache.rocketmq.client.apis.message.MessageView;
 import org.apache.rocketmq.client.apis.producer.Producer;
 import org.apache.rocketmq.client.apis.producer.ProducerBuilder;
+import org.apache.rocketmq.client.apis.producer.SendReceipt;
 import org.apache.rocketmq.client.apis.producer.Transaction;
 import org.apache.rocketmq.client.apis.producer.TransactionResolution;
 import org.apache.rocketmq.client.java.message.MessageViewImpl;
@@ -94,6 +95,7 @@ public class Agent {
         switch (text(c, "op")) {
             case "producer": return producer(c);
             case "send": return send(c);
+            case "recall": return recall(c);
             case "consumer": return consumer(c);
             case "receive": return receive(c);
             case "ack": return ack(c);
@@ -177,8 +179,20 @@ public class Agent {
                 builder.addProperty(p.getKey(), p.getValue().getAsString());
             }
         }
+        if (c.has("deliver_at_s")) {
+            builder.setDeliveryTimestamp(c.get("deliver_at_s").getAsLong() * 1000);
+        }
+        SendReceipt receipt = ((Producer) clients.get(text(c, "name"))).send(builder.build());
         JsonObject answer = new JsonObject();
-        answer.addProperty("id", ((Producer) clients.get(text(c, "name"))).send(builder.build()).getMessageId().toString());
+        answer.addProperty("id", receipt.getMessageId().toString());
+        answer.addProperty("recall", receipt.getRecallHandle());
+        return answer;
+    }
+
+    private JsonObject recall(JsonObject c) throws Exception {
+        JsonObject answer = new JsonObject();
+        Producer producer = (Producer) clients.get(text(c, "name"));
+        answer.addProperty("id", producer.recallMessage(text(c, "topic"), text(c, "handle")).getMessageId().toString());
         return answer;
     }
 

@@ -67,8 +67,12 @@ const operations = {
     const receipt = await clients.get(c.name).send({
       topic: c.topic, body: Buffer.from(c.body, 'base64'), tag: c.tag, keys: c.keys, messageGroup: c.message_group,
       properties: c.properties && new Map(Object.entries(c.properties)),
+      deliveryTimestamp: c.deliver_at_s && new Date(c.deliver_at_s * 1000),
     });
-    return { id: receipt.messageId };
+    return { id: receipt.messageId, recall: receipt.recallHandle };
+  },
+  async recall(c) {
+    return { id: (await clients.get(c.name).recallMessage(c.topic, c.handle)).messageId };
   },
   async consumer(c) {
     await open(c.name, new SimpleConsumer({

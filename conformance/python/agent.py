@@ -52,7 +52,13 @@ class Agent:
             m.keys = key
         for key, value in c.get("properties", {}).items():
             m.add_property(key, value)
-        return {"id": self.clients[c["name"]].send(m).message_id}
+        if "deliver_at_s" in c:
+            m.delivery_timestamp = c["deliver_at_s"]  # this client's unit, whatever its documentation says
+        receipt = self.clients[c["name"]].send(m)
+        return {"id": receipt.message_id, "recall": receipt.recall_handle}
+
+    def recall(self, c):
+        return {"id": self.clients[c["name"]].recall_message(c["topic"], c["handle"])}
 
     def checker(self, c):
         asked = self.questions[c["name"]] = []

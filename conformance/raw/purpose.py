@@ -11,9 +11,7 @@ NOT_FOUND = "what is missing is named, not taken for a conflict or an internal e
 
 # What the broker cannot do yet, whichever proxy asks it.
 NOT_YET = [
-    (r"recall\.handle_present", r"False", LATER),
-    (r"recall\..*|sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
-    (r"send\.type\.DELAY->delay|send\.delay_.*|recall\.handle_present", r"50100", LATER),
+    (r"sync_lite|pull|(update|get|query)_offset", r"50100|UNIMPLEMENTED", LATER),
 ]
 
 WAYBILL = [
@@ -41,7 +39,9 @@ WAYBILL = [
     (r"tx\.entry\.form", r"transaction_id=yes len=\d+", "it holds all that any sidecar must know"),
     (r"tx\.end\.(garbage_id|missing_topic)", r"40008|40402", CLIENT_MISTAKE),
     (r"tx\.end\.(commit_twice|unspecified)", r"20000", "the same end once more is done already; what is not known yet changes nothing"),
-    (r"recall\.(ok|twice|garbage|wrong_topic)", r"20000|40000|40400|40402|40014", CLIENT_MISTAKE + "; recall is on"),
+    (r"recall\.ok", r"20000", "recall is on; Apache's broker has it off unless told otherwise (recallMessageEnable)"),
+    (r"recall\.twice", r"40401", NO_EFFECT),
+    (r"recall\.(garbage|wrong_topic)", r"40000|40014", CLIENT_MISTAKE),
     (r"send\.two", r"20000 20000 20000", "one entry for each message, with its own id, instead of one for all"),
     (r"ack\.expired_handle.*", r"20000 20000", "late, but nobody else was given the message: taken, which saves a duplicate"),
     (r"dlq\.message\.json", r'(?=.*"delivery_attempt": 1\b)(?=.*"dead_letter_queue": \{"topic": "raw-[^"]+", "message_id").*', "a dead letter says where it comes from (dead_letter_queue), and its attempt"),
@@ -52,6 +52,7 @@ REFUSED = "Apache answers OK without effect; Waybill's broker refuses, and Apach
 APACHE_PROXY = [
     (r"ack\.(wrong_(group|topic)|missing_group)", r"50001 50001", REFUSED),
     (r"cid\.(missing_group|after_ack)", r"50001", REFUSED),
+    (r"recall\.ok", r"20000", "recall is on; Apache's broker has it off unless told otherwise (recallMessageEnable)"),
     (r"receive\.batch_0", r"50001", "Waybill's broker refuses a receive of no messages; its sidecar does not pass one on"),
     (r"dlq\.message\.json", r'(?=.*"delivery_attempt": 1\b)(?=.*"message_type": "NORMAL").*', "a dead letter keeps its message type, and its attempt"),
 ]

@@ -26,7 +26,8 @@ fn asked_for(world: &World) -> Vec<i64> {
 async fn give_back(world: &World, peer: &mut Peer, how: &ReceiveMessageRequest, asks: &[i64]) {
     for (delivery, ms) in (1..).zip(asks) {
         let received = peer.receive(how.clone()).await;
-        let system = received.messages.first().and_then(|message| message.system_properties.clone()).expect("a message");
+        let system =
+            received.messages.first().and_then(|message| message.system_properties.clone()).expect("a message");
         assert_eq!(system.delivery_attempt(), delivery);
         assert_eq!(code(peer.change(system.receipt_handle(), *ms).await.status), Code::Ok);
         world.clock.advance(7_200_001);

@@ -102,6 +102,14 @@ impl Client {
         Ok(answer.entries)
     }
 
+    /// Takes a delayed message back; answers its id.
+    pub(crate) async fn recall(&self, topic: &str, recall_handle: &str) -> Result<String, CallError> {
+        let body = v2::RecallMessageRequest { topic: resource(topic), recall_handle: recall_handle.to_owned() };
+        let answer = self.stub.clone().recall_message(self.request(body, CALL_TIMEOUT)).await?.into_inner();
+        error::check(answer.status)?;
+        Ok(answer.message_id)
+    }
+
     /// Takes messages; none when there are none by the end of the wait.
     pub(crate) async fn receive(&self, what: &Receive) -> Result<Vec<v2::Message>, CallError> {
         self.receive_where(what, tags(&what.tags)).await

@@ -40,8 +40,14 @@ pub(crate) enum Command {
 Examples:
   waybill message send --topic orders --body 'hello'
   echo hello | waybill message send --topic orders --tag paid --key 4711 --property region=eu
-  waybill message send --topic orders --file order.json")]
+  waybill message send --topic orders --file order.json
+  waybill message send --topic reminders --body 'wake up' --delay 30m")]
     Send(SendArgs),
+    /// Take a delayed message back before it is delivered
+    #[command(after_help = "\
+Example:
+  waybill message recall --topic reminders '<recall handle as printed by send --delay>'")]
+    Recall(RecallArgs),
     /// Receive messages; they stay invisible to others for a while, and come back unless acknowledged
     #[command(after_help = "\
 Examples:
@@ -82,9 +88,21 @@ pub(crate) struct SendArgs {
     /// Messages of one group are delivered in order (topic type fifo)
     #[arg(long, value_name = "GROUP", conflicts_with = "delay")]
     message_group: Option<String>,
-    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h. For Apache's brokers; Waybill's do not deliver later yet, and refuse
+    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h
     #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
     delay: Option<Duration>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RecallArgs {
+    #[command(flatten)]
+    endpoint: Endpoint,
+    /// The topic the message was sent to
+    #[arg(long)]
+    topic: String,
+    /// The recall handle as printed by `waybill message send --delay`
+    #[arg(value_name = "HANDLE")]
+    handle: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -159,11 +177,13 @@ impl Command {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         let endpoint = match &self {
             Self::Send(args) => args.endpoint.endpoint.clone(),
+            Self::Recall(args) => args.endpoint.endpoint.clone(),
             Self::Receive(args) => args.endpoint.endpoint.clone(),
             Self::Ack(args) => args.endpoint.endpoint.clone(),
         };
         let done = match self {
             Self::Send(args) => send(args, format).await,
+            Self::Recall(args) => recall(args, format).await,
             Self::Receive(args) => receive(args, format).await,
             Self::Ack(args) => ack(args, format).await,
         };
@@ -180,8 +200,22 @@ async fn send(args: SendArgs, format: Format) -> Result<(), Failure> {
     let Some(result) = results.into_iter().next() else {
         return Err(Failure::failed("the server answered OK, but without a message id"));
     };
+    if !result.recall_handle.is_empty() {
+        let printed = serde_json::json!({"messageId": result.message_id, "recallHandle": result.recall_handle});
+        return output::print(format, &printed, |_json| {
+            let v2::SendResultEntry { message_id, recall_handle, .. } = &result;
+            format!("sent {message_id} to {}, to be delivered later\n  recall handle {recall_handle}", args.topic)
+        });
+    }
     let printed = serde_json::json!({"messageId": result.message_id, "queueOffset": result.offset});
     output::print(format, &printed, |_json| format!("sent {} to {}", result.message_id, args.topic))
+}
+
+async fn recall(args: RecallArgs, format: Format) -> Result<(), Failure> {
+    let client = Client::connect(&args.endpoint.endpoint, Identity::new("recall", 0)).await?;
+    let message_id = client.recall(&args.topic, &args.handle).await?;
+    let printed = serde_json::json!({"messageId": message_id, "result": "recalled"});
+    output::print(format, &printed, |_json| format!("recalled {message_id}"))
 }
 
 fn body(args: &SendArgs) -> Result<Bytes, Failure> {

@@ -39,10 +39,12 @@ pub(super) async fn delete(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) fn get(broker: &Broker, command: &Command) -> Answer {
     let header: GetTopicConfigRequestHeader = command.header()?;
-    match broker.core().catalog().topic(&header.topic) {
-        Some(topic) => Ok(ok_json(&topic.config)),
-        None => Err(BrokerError::TopicNotFound(header.topic)),
-    }
+    let core = broker.core();
+    let Some(topic) = core.catalog().topic(&header.topic) else { return Err(BrokerError::TopicNotFound(header.topic)) };
+    let mut answer = ok_json(&topic.config);
+    // Ours, for `waybill topic describe`.
+    answer.ext.set_number("delayedMessages", core.delayed(&topic));
+    Ok(answer)
 }
 
 pub(super) fn all(broker: &Broker) -> Command {

@@ -131,6 +131,9 @@ impl Agent {
         if let Some(properties) = c["properties"].as_object() {
             builder = builder.set_properties(properties.iter().filter_map(|(k, v)| Some((k.as_str(), v.as_str()?))).collect::<HashMap<_, _>>());
         }
+        if let Some(seconds) = c["deliver_at_s"].as_i64() {
+            builder = builder.set_delivery_timestamp(seconds);
+        }
         let receipt = client.send(builder.build().map_err(client_error)?).await.map_err(client_error)?;
         Ok(json!({"id": receipt.message_id()}))
     }

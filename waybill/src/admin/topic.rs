@@ -134,6 +134,9 @@ struct Described {
     #[serde(flatten)]
     topic: Topic,
     attributes: BTreeMap<String, String>,
+    /// Messages that wait for their time, if the broker says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delayed: Option<u64>,
     queues: Vec<Queue>,
 }
 
@@ -259,17 +262,20 @@ async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
         });
     }
     let attributes = config.attributes.clone();
-    let described = Described { topic: Topic::from(config), attributes, queues };
+    let delayed = broker.delayed(&args.name).await?;
+    let described = Described { topic: Topic::from(config), attributes, delayed, queues };
     output::print(format, &described, |described| {
         let rows = described.queues.iter().map(|queue| {
             let held = queue.next_offset - queue.min_offset;
             [i64::from(queue.id), queue.min_offset, queue.next_offset, held].map(|number| number.to_string())
         });
         let topic = &described.topic;
+        let delayed = described.delayed.map(|count| format!("\n{count} delayed messages wait for their time"));
         format!(
-            "topic {}: {}\n\n{}",
+            "topic {}: {}{}\n\n{}",
             topic.name,
             topic.settings(),
+            delayed.unwrap_or_default(),
             output::table(["QUEUE", "MIN OFFSET", "NEXT OFFSET", "MESSAGES"], rows)
         )
     })
@@ -298,6 +304,13 @@ impl Broker {
             response::TOPIC_NOT_EXIST => Ok(None),
             _other => Err(self.refused(&answer)),
         }
+    }
+
+    /// Delayed messages of a topic; None if the broker does not say.
+    async fn delayed(&self, name: &str) -> Result<Option<u64>, Failure> {
+        let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
+        let answer = self.demand(Remoting::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
+        Ok(answer.ext.get("delayedMessages").and_then(|count| count.parse().ok()))
     }
 
     pub(super) async fn offset(&self, code: i32, header: &impl Header) -> Result<i64, Failure> {

@@ -67,6 +67,27 @@ fn receive_and_ack_in_one() {
 }
 
 #[test]
+fn a_delayed_message_is_recalled() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    waybill.admin(&["topic", "create", "later", "--type", "delay"]).ok();
+    let send = ["message", "send", "--topic", "later", "--body", "b", "--delay", "1h", "--output", "json"];
+    let sent = waybill.client(&send).json();
+    assert_eq!(sent.get("queueOffset"), None, "it is in no queue yet");
+    waybill.client(&["message", "send", "--topic", "later", "--body", "b", "--delay", "2h"]).ok();
+    let describe = ["topic", "describe", "later"];
+    assert!(waybill.admin(&describe).ok().out.contains("2 delayed messages"), "{}", waybill.admin(&describe).out);
+    let handle = sent["recallHandle"].as_str().expect("a handle");
+    let recall = ["message", "recall", "--topic", "later", handle, "--output", "json"];
+    assert_eq!(waybill.client(&recall).json()["messageId"], sent["messageId"]);
+    waybill.client(&recall).fails(1, &["MESSAGE_NOT_FOUND"]);
+    assert_eq!(waybill.admin(&[&describe[..], &["--output", "json"]].concat()).json()["delayed"], 1);
+    waybill
+        .client(&["message", "send", "--topic", "later", "--body", "b", "--delay", "25h"])
+        .fails(1, &["ILLEGAL_DELIVERY_TIME"]);
+}
+
+#[test]
 fn nobody_to_talk_to() {
     // A port that the system gives to nobody.
     let closed = "127.0.0.1:1";

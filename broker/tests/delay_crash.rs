@@ -1,0 +1,199 @@
+//! C21: kill -9 while delayed messages are sent, moved to their queues and recalled, many times: each is in its queue once, none
+//! before its time, and what was recalled is in none. Segments and the distance between checkpoints are small, so that crashes meet
+//! both.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use process::{BrokerProcess, Client};
+use support::Rig;
+use waybill_ops::clock::now_ms;
+use waybill_protocol::message::properties;
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader,
+    RecallMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig,
+};
+
+const CYCLES: u32 = 60;
+
+#[derive(Default)]
+struct Seen {
+    /// When each is due; kept before the send, which may be stored without an answer.
+    due: HashMap<String, i64>,
+    sent: HashSet<String>,
+    recalled: HashSet<String>,
+    /// Where each was seen: queue and offset.
+    places: HashMap<String, HashSet<(i32, i64)>>,
+    wrong: Vec<String>,
+}
+
+type Ledger = Arc<Mutex<Seen>>;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_delayed_message_is_in_its_queue_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("broker.yaml");
+    let keys =
+        "mappedFileSizeCommitLog: 1048576\nindexCheckpointBytes: 65536\nmaxMessageSize: 65536\ntimerPrecisionMs: 1\n";
+    std::fs::write(&config, keys).unwrap();
+    let (store, config) = (dir.path().join("store"), ["--config", config.to_str().unwrap()]);
+    let ledger = Ledger::default();
+    for cycle in 0..CYCLES {
+        let broker = BrokerProcess::start(&store, &config);
+        let client = Client::connect(broker.address).await;
+        if cycle == 0 {
+            prepare(&client).await;
+        }
+        let load: Vec<_> = (0..6)
+            .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&ledger))))
+            .chain((0..2).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&ledger)))))
+            .collect();
+        tokio::time::sleep(Duration::from_millis(5 + u64::from(cycle * 7 % 60))).await;
+        broker.kill();
+        for task in load {
+            task.await.unwrap();
+        }
+        assert_eq!(ledger.lock().wrong, [""; 0], "cycle {cycle}");
+    }
+    let broker = BrokerProcess::start(&store, &config);
+    let client = Client::connect(broker.address).await;
+    let mut last = Instant::now();
+    while last.elapsed() < Duration::from_secs(2) {
+        if consume(&client, &ledger).await.expect("an answer") > 0 {
+            last = Instant::now();
+        }
+    }
+    let seen = ledger.lock();
+    assert_eq!(seen.wrong, [""; 0]);
+    let lost: Vec<_> =
+        seen.sent.iter().filter(|id| !seen.recalled.contains(*id) && !seen.places.contains_key(*id)).collect();
+    assert!(lost.is_empty(), "{} of {} answered OK never came: {lost:?}", lost.len(), seen.sent.len());
+    let back: Vec<_> = seen.recalled.iter().filter(|id| seen.places.contains_key(*id)).collect();
+    assert!(back.is_empty(), "recalled, and came all the same: {back:?}");
+    let twice: Vec<_> = seen.places.iter().filter(|(_, places)| places.len() > 1).collect();
+    assert!(twice.is_empty(), "{} came twice: {twice:?}", twice.len());
+    assert!(seen.sent.len() > CYCLES as usize && seen.recalled.len() > 10, "the load was no load");
+    println!("{CYCLES} cycles of kill -9: {} sends and {} recalls answered OK", seen.sent.len(), seen.recalled.len());
+    broker.terminate();
+}
+
+async fn prepare(client: &Client) {
+    let topic = CreateTopicRequestHeader {
+        topic: "t".into(),
+        default_topic: "TBW102".into(),
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG".into(),
+        ..Default::default()
+    };
+    let group = SubscriptionGroupConfig { group_name: "g".into(), retry_max_times: 10_000, ..Default::default() };
+    for command in [
+        Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),
+        Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()),
+    ] {
+        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
+    }
+}
+
+/// Delays from nothing to longer than a cycle, so that messages are due at every moment, also while the broker is down.
+async fn send_without_end(client: Client, name: String, ledger: Ledger) {
+    for n in 0.. {
+        let id = format!("{name}-{n}");
+        let due = now_ms() + 1 + n * 37 % 250;
+        ledger.lock().due.insert(id.clone(), due);
+        let plain = Rig::send_command("t", &id, None, &id);
+        let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+        properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELIVER_MS, &due.to_string());
+        let command = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body);
+        let Some(answer) = client.call(command).await else { return };
+        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        ledger.lock().sent.insert(id.clone());
+        let sent: SendMessageResponseHeader = answer.header().unwrap();
+        if n % 3 == 0
+            && let Some(handle) = sent.recall_handle
+            && recall(&client, id, handle, &ledger).await.is_none()
+        {
+            return;
+        }
+    }
+}
+
+async fn recall(client: &Client, id: String, handle: String, ledger: &Ledger) -> Option<()> {
+    let header = RecallMessageRequestHeader {
+        producer_group: Some("p".into()),
+        topic: "t".into(),
+        recall_handle: handle,
+        broker_name: None,
+    };
+    match client.call(Command::request(request::RECALL_MESSAGE).with_header(&header)).await {
+        Some(answer) if answer.code == response::SUCCESS => drop(ledger.lock().recalled.insert(id)),
+        // It was due meanwhile.
+        Some(answer) if matches!(answer.code, response::ILLEGAL_OPERATION | response::QUERY_NOT_FOUND) => {}
+        Some(answer) => panic!("{} {:?}", answer.code, answer.remark),
+        // It may have taken effect: then it never comes, and nothing is wrong with that.
+        None => {
+            ledger.lock().sent.remove(&id);
+            return None;
+        }
+    }
+    Some(())
+}
+
+async fn consume_without_end(client: Client, ledger: Ledger) {
+    while consume(&client, &ledger).await.is_some() {}
+}
+
+/// One pop, everything acknowledged; how many that were.
+async fn consume(client: &Client, ledger: &Ledger) -> Option<usize> {
+    let header = PopMessageRequestHeader {
+        consumer_group: "g".into(),
+        topic: "t".into(),
+        queue_id: -1,
+        max_msg_nums: 16,
+        invisible_time: 1_000,
+        poll_time: 200,
+        init_mode: 0,
+        ..Default::default()
+    };
+    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
+    if answer.code == response::POLLING_TIMEOUT {
+        return Some(0);
+    }
+    let (got, now) = (support::got(&answer), now_ms());
+    for got in &got {
+        let mut seen = ledger.lock();
+        let id = got.id();
+        match seen.due.get(&id) {
+            Some(due) if *due > now => {
+                let early = format!("{id} came {} ms early", due - now);
+                seen.wrong.push(early);
+            }
+            Some(_) => {}
+            None => seen.wrong.push(format!("{id} was never sent")),
+        }
+        if seen.recalled.contains(&id) {
+            seen.wrong.push(format!("{id} was recalled"));
+        }
+        seen.places.entry(id).or_default().insert((got.handle.queue_id, got.handle.offset));
+    }
+    for got in &got {
+        let header = AckMessageRequestHeader {
+            consumer_group: "g".into(),
+            topic: "t".into(),
+            queue_id: got.handle.queue_id,
+            extra_info: got.handle.to_string(),
+            offset: got.handle.offset,
+        };
+        client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?;
+    }
+    Some(got.len())
+}
