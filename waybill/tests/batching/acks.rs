@@ -20,7 +20,6 @@ fn config(rig: &BrokerRig) -> Live<Config> {
     Live::fixed(Config {
         enable_batch_ack: true,
         batch_change_invisible_time_max_num: MOST as i64,
-        backend_request_timeout_ms: 60_000,
         ..rig.config()
     })
 }

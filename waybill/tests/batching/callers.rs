@@ -174,7 +174,6 @@ async fn messages_of_pops_that_nobody_waits_for_go_back_with_few_requests() {
     let late = Arc::new(Late { to: rig.remote(), answers: Semaphore::new(1), changes, came });
     let (service, metrics) = rig.counted_service(late.clone(), |config| {
         config.enable_batch_change_invisible_time = true;
-        config.backend_request_timeout_ms = 60_000;
         config.batch_change_invisible_time_max_num = MOST as i64;
     });
     send(&service, 1).await;

@@ -56,7 +56,6 @@ async fn what_a_cut_answer_had_goes_back_at_once_and_uncounted() {
     let config = Config {
         enable_batch_change_invisible_time: true,
         batch_change_invisible_time_max_num: MOST as i64,
-        backend_request_timeout_ms: 60_000,
         ..rig.config()
     };
     let sidecar = Sidecar::start(Live::fixed(config), gate.clone()).await;

@@ -113,8 +113,8 @@ pub(crate) async fn ack(grpc: &mut Client, handles: &[String]) -> (v2::Code, Vec
 
 /// Writes the configuration file of a sidecar, in one step.
 pub(crate) fn write(path: &Path, namesrv: &str, batches: bool) {
-    let text =
-        format!("namesrvAddr: \"{namesrv}\"\nenableBatchChangeInvisibleTime: {batches}\nenableBatchAck: {batches}\n");
+    let always = format!("namesrvAddr: \"{namesrv}\"\nbackendRequestTimeoutMillis: 60000\n");
+    let text = format!("{always}enableBatchChangeInvisibleTime: {batches}\nenableBatchAck: {batches}\n");
     let new = path.with_extension("new");
     std::fs::write(&new, text).expect("a file");
     std::fs::rename(&new, path).expect("in one step");

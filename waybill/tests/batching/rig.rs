@@ -44,7 +44,9 @@ impl BrokerRig {
     }
 
     pub(crate) fn config(&self) -> Config {
-        Config { namesrv_addr: self.address.clone(), ..Config::default() }
+        // A machine that stands still for some seconds is no fault.
+        let backend_request_timeout_ms = 60_000;
+        Config { namesrv_addr: self.address.clone(), backend_request_timeout_ms, ..Config::default() }
     }
 
     pub(crate) fn remote(&self) -> Arc<dyn Transport> {

@@ -12,6 +12,9 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_waybill");
 /// How long a test waits for what must come.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Configuration of the sidecar, unless a test has its own: a disk that stands still for some seconds is no fault.
+const PATIENT: &str = "backendRequestTimeoutMillis: 60000\n";
+
 /// A standalone Waybill on free ports. Killed when it is dropped without having been stopped.
 pub(crate) struct Standalone {
     child: Child,
@@ -64,8 +67,13 @@ impl Standalone {
 
     fn spawn(mut command: Command, dir: &Path, more: &[&str]) -> Self {
         let log = dir.join("log");
+        let patient = dir.join("patient.yaml");
+        std::fs::write(&patient, PATIENT).expect("a file");
+        command.args(options(dir));
+        if !more.contains(&"--sidecar-config") {
+            command.arg("--sidecar-config").arg(&patient);
+        }
         let mut child = command
-            .args(options(dir))
             .args(more)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())

@@ -43,7 +43,9 @@ impl BrokerRig {
     /// A sidecar whose file holds these lines.
     pub(crate) async fn sidecar(&self, name: &str, lines: &str) -> Sidecar {
         let file = self.dir.path().join(format!("{name}.yaml"));
-        let header = format!("namesrvAddr: \"{}\"\nuseEndpointPortFromRequest: true\n", self.address);
+        // A machine that stands still for some seconds is no fault.
+        let always = "useEndpointPortFromRequest: true\nbackendRequestTimeoutMillis: 60000\n";
+        let header = format!("namesrvAddr: \"{}\"\n{always}", self.address);
         std::fs::write(&file, format!("{header}{lines}")).expect("a file");
         let live: Arc<Live<Config>> = Arc::new(Live::load(&file).expect("a configuration"));
         let said = Arc::new(Said {
