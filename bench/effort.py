@@ -18,9 +18,14 @@ class Effort:
     settle_s: int = 5
     starts: int = 7
     store_rounds: int = 20
+    delayed: int = 1_000_000
+    expired: int = 100_000
+    fifo_each: int = 100
+    aged: int = 10_000_000
 
 
-QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, lease_s=1, latency_s=3, settle_s=2, starts=2, store_rounds=1)
+QUICK = Effort(rounds=1, send_s=3, receive_s=4, e2e_s=5, idle_s=6, lease_s=1, latency_s=3, settle_s=2, starts=2, store_rounds=1,
+               delayed=20_000, expired=5_000, fifo_each=5, aged=200_000)
 
 
 def say(text):

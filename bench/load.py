@@ -17,13 +17,13 @@ class LoadError(Exception):
     """The load generator failed."""
 
 
-def run(peer, scenario, duration_s, *options, at=None, connections=CONNECTIONS):
+def run(peer, scenario, duration_s, *options, at=None, connections=CONNECTIONS, size=SIZE):
     """One measurement. Its report, with `others`: cores that neither this server nor the client used.
 
     `at`: options that say where; by default the peer's gRPC endpoint.
     """
     command = [paths.RELEASE / "waybill", "--output", "json", "bench", scenario, *(at or ["--endpoint", peer.endpoint]),
-               "--group", GROUP, "--connections", connections, "--size", SIZE, "--duration", f"{duration_s}s",
+               "--group", GROUP, "--connections", connections, "--size", size, "--duration", f"{duration_s}s",
                "--pid", ",".join(map(str, peer.pids.values())), *options]
     machine, ours = usage.Machine.now(), accounted(peer)
     code, out, errors = usage.run_first(command, duration_s + SPARE_S)

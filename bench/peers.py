@@ -28,11 +28,11 @@ class Peer:
     def __init__(self, name, endpoint, pids, admin, metrics=None):
         self.name, self.endpoint, self.pids, self.admin, self.metrics = name, endpoint, pids, remoting.Admin(admin), metrics
 
-    def create(self, topic, group=None):
-        """Creates a topic of type NORMAL, and a group, and waits until the name server knows."""
-        self.admin.create_topic(topic, queues=QUEUES)
+    def create(self, topic, group=None, message_type="NORMAL", **group_settings):
+        """Creates a topic, and a group, and waits until the name server knows."""
+        self.admin.create_topic(topic, message_type, queues=QUEUES)
         if group:
-            self.admin.create_group(group)
+            self.admin.create_group(group, **group_settings)
         end = time.monotonic() + ROUTE_LIMIT_S
         while not self.admin.topic_routed(topic):
             if time.monotonic() > end:
@@ -126,9 +126,9 @@ def apache(flush, pop):
 
 
 @contextlib.contextmanager
-def apache_broker():
-    """Apache RocketMQ 5.5.0's broker as it comes, but with its leases in RocksDB; and a name server, whose work is not looked at."""
-    running = Apache(pop="rocksdb")
+def apache_broker(pop="rocksdb"):
+    """Apache RocketMQ 5.5.0's broker as it comes, its leases in RocksDB or as `pop` says; and a name server, whose work is not looked at."""
+    running = Apache(pop=pop)
     try:
         running.up(proxy=False)
         usage.go_first(running.pids["broker"])

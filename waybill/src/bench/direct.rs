@@ -16,8 +16,8 @@ use waybill_protocol::remoting::{
     Command, SendMessageRequestHeader,
 };
 use waybill_sidecar::backend::{
-    BackendError, BackendMetrics, Filter, FilterKind, MessageService, OutgoingMessage, PopRequest, RemoteOptions,
-    RemoteTransport, SendRequest, Transport, TransportError,
+    BackendError, BackendMetrics, Filter, FilterKind, LeaseRef, MessageService, OutgoingMessage, PopRequest,
+    PoppedMessage, RemoteOptions, RemoteTransport, SendRequest, Transport, TransportError,
 };
 use waybill_sidecar::config::Config;
 use waybill_sidecar::route::MASTER;
@@ -27,6 +27,8 @@ use super::options::Load;
 use crate::exit::Failure;
 use crate::grpc::MessageIds;
 
+/// The property that says when a message is due, milliseconds since 1970; brokers leave it alone.
+pub(crate) const DUE: &str = "due";
 /// How long a broker may take for one call.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long messages stay invisible: longer than any run.
@@ -62,7 +64,8 @@ pub(crate) struct Held {
 impl Direct {
     /// Finds the broker of the topic by a name server (or a broker of Waybill, which answers like one). The topic has one broker.
     pub(crate) async fn open(namesrv: &str, load: &Load) -> Result<Self, Failure> {
-        let config = Config { namesrv_addr: namesrv.to_owned(), ..Config::default() };
+        // Where acknowledgements are not measured, they are to be cheap.
+        let config = Config { namesrv_addr: namesrv.to_owned(), enable_batch_ack: true, ..Config::default() };
         let link = || RemoteTransport::new(RemoteOptions::of(&config));
         let links = (0..load.connections).map(|_| link()).collect();
         let (metrics, clock) = (BackendMetrics::default(), Arc::new(SystemClock::new()));
@@ -111,25 +114,51 @@ impl Direct {
     }
 
     async fn fill(&self, count: usize) -> Result<(), Failure> {
-        let messages = (0..count).map(|_| OutgoingMessage { body: self.body.clone(), properties: self.properties() });
+        self.send_many(count, None).await
+    }
+
+    /// Sends messages with one request, all of one message group or of none.
+    pub(crate) async fn send_many(&self, count: usize, message_group: Option<String>) -> Result<(), Failure> {
+        let group: Vec<_> = message_group.iter().map(|group| (properties::SHARDING_KEY, group.as_str())).collect();
+        let properties = || self.properties(&group);
+        let messages = (0..count).map(|_| OutgoingMessage { body: self.body.clone(), properties: properties() });
         let request = SendRequest {
             topic: self.topic.clone(),
             messages: messages.collect(),
             sys_flag: 0,
             born_timestamp: clock::now_ms(),
-            message_group: None,
+            message_group,
             timeout: TIMEOUT,
         };
         self.service.send(request).await.map(drop).map_err(refused)
     }
 
-    fn properties(&self) -> String {
+    fn properties(&self, more: &[(&str, &str)]) -> String {
         let mut raw = String::new();
         properties::set(&mut raw, properties::UNIQ_KEY, &self.ids.next());
+        for (name, value) in more {
+            properties::set(&mut raw, name, value);
+        }
         raw
     }
 
     async fn pop(&self, poll_ms: i64) -> Result<Vec<Held>, Failure> {
+        let popped = self.receive(poll_ms, INVISIBLE_MS, false).await?;
+        Ok(popped.into_iter().map(|message| self.held(&message)).collect())
+    }
+
+    /// What is needed to go on with a message that was received.
+    pub(crate) fn held(&self, message: &PoppedMessage) -> Held {
+        Held { real_topic: message.handle.real_topic(&self.group, &self.topic), handle: message.handle.clone() }
+    }
+
+    /// Receives up to 32 messages.
+    pub(crate) async fn receive(
+        &self,
+        poll_ms: i64,
+        invisible_ms: i64,
+        fifo: bool,
+    ) -> Result<Vec<PoppedMessage>, Failure> {
         let request = PopRequest {
             // Nobody vouches for this client; leases without a holder are kept until they end.
             client_id: String::new(),
@@ -137,28 +166,54 @@ impl Direct {
             topic: self.topic.clone(),
             broker_name: None,
             max_messages: AT_ONCE as i32,
-            invisible_ms: INVISIBLE_MS,
+            invisible_ms,
             poll_ms,
             filter: Filter { kind: FilterKind::Tag, expression: "*".to_owned() },
-            fifo: false,
+            fifo,
             attempt_id: None,
         };
-        let popped = self.service.pop(request).await.map_err(refused)?.messages.into_iter();
-        let held = popped.map(|message| Held {
-            real_topic: message.handle.real_topic(&self.group, &self.topic),
-            handle: message.handle,
-        });
-        Ok(held.collect())
+        Ok(self.service.pop(request).await.map_err(refused)?.messages)
+    }
+
+    /// Acknowledges what was received, with as few requests as the broker takes.
+    pub(crate) async fn ack_all(&self, messages: &[PoppedMessage]) -> Result<(), Failure> {
+        let (group, topic): (Arc<str>, Arc<str>) = (self.group.as_str().into(), self.topic.as_str().into());
+        let lease = |message: &PoppedMessage| LeaseRef {
+            group: group.clone(),
+            topic: topic.clone(),
+            handle: message.handle.clone(),
+        };
+        let results = self.service.ack(messages.iter().map(lease).collect()).await;
+        results.into_iter().collect::<Result<(), _>>().map_err(refused)
+    }
+
+    /// Takes all that is there and acknowledges it; the group is known then, too.
+    pub(crate) async fn empty(&self) -> Result<(), Failure> {
+        loop {
+            let left = self.receive(0, INVISIBLE_MS, false).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            self.ack_all(&left).await?;
+        }
     }
 
     /// Sends one message over one of the connections: workers are dealt out over them by their numbers.
     pub(crate) async fn send(&self, worker: usize) -> Result<(), Problem> {
+        self.send_due(worker, None).await
+    }
+
+    /// The same, of a message that is due at a time, milliseconds since 1970.
+    pub(crate) async fn send_due(&self, worker: usize, due_ms: Option<i64>) -> Result<(), Problem> {
+        let due = due_ms.map(|due_ms| due_ms.to_string());
+        let due: Vec<_> =
+            due.iter().flat_map(|due| [(properties::TIMER_DELIVER_MS, due.as_str()), (DUE, due.as_str())]).collect();
         let header = SendMessageRequestHeader {
             producer_group: self.group.clone(),
             topic: self.topic.clone(),
             queue_id: -1,
             born_timestamp: clock::now_ms(),
-            properties: Some(self.properties()),
+            properties: Some(self.properties(&due)),
             ..Default::default()
         };
         let request = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(self.body.clone());

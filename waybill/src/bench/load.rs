@@ -150,7 +150,8 @@ impl Record {
         self.done(plan, what, from, 0);
     }
 
-    fn latency(&mut self, what: &'static str, latency: Duration) {
+    /// How long something took, whenever that was.
+    pub(crate) fn latency(&mut self, what: &'static str, latency: Duration) {
         let micros = u64::try_from(latency.as_micros()).unwrap_or(u64::MAX);
         self.latencies.entry(what).or_default().record(micros);
     }

@@ -76,6 +76,28 @@ Examples:
 Example:
   waybill bench disconnect --messages 10000")]
     Disconnect(scenario::disconnect::Args),
+    /// Send messages that are all due at the same second, at a broker: how late they come, and how fast
+    #[command(after_help = "\
+Examples:
+  waybill bench delay --topic a-topic-of-type-DELAY --messages 100000 --due-in 20s
+  waybill bench delay --messages 100000 --plain")]
+    Delay(scenario::delay::Args),
+    /// Let many leases end at the same moment, at a broker: how fast the messages are given out again
+    #[command(after_help = "\
+Example:
+  waybill bench redeliver --messages 100000")]
+    Redeliver(scenario::redeliver::Args),
+    /// Receive and acknowledge messages of many message groups, of which one may be stuck, at a broker
+    #[command(after_help = "\
+Examples:
+  waybill bench fifo --topic a-topic-of-type-FIFO --group an-ordered-group
+  waybill bench fifo --topic a-topic-of-type-FIFO --group an-ordered-group --stuck")]
+    Fifo(scenario::fifo::Args),
+    /// Send, receive and acknowledge many messages, at a broker: whether receiving gets slower with age
+    #[command(after_help = "\
+Example:
+  waybill bench age --messages 10000000 --size 100")]
+    Age(scenario::age::Args),
     /// Connect clients that do nothing: what an idle server costs
     #[command(after_help = "\
 Examples:
@@ -94,6 +116,10 @@ impl Command {
             Self::Leases(args) => args.run(format).await,
             Self::Latency(args) => args.run(format).await,
             Self::Disconnect(args) => args.run(format).await,
+            Self::Delay(args) => args.run(format).await,
+            Self::Redeliver(args) => args.run(format).await,
+            Self::Fifo(args) => args.run(format).await,
+            Self::Age(args) => args.run(format).await,
             Self::Idle(args) => args.run(format).await,
         }
     }

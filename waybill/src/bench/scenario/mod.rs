@@ -1,12 +1,16 @@
 //! What is measured, one file each.
 
+pub(crate) mod age;
 pub(crate) mod change;
+pub(crate) mod delay;
 pub(crate) mod disconnect;
 pub(crate) mod e2e;
+pub(crate) mod fifo;
 pub(crate) mod idle;
 pub(crate) mod latency;
 pub(crate) mod leases;
 pub(crate) mod receive_ack;
+pub(crate) mod redeliver;
 pub(crate) mod send;
 
 use std::time::Duration;
