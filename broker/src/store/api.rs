@@ -13,6 +13,7 @@ use super::blocks;
 use super::checkpoint;
 use super::commit::{Commit, Committed};
 use super::committer::Committer;
+use super::disk::DiskUsage;
 use super::error::StoreError;
 use super::index::IndexError;
 use super::lock::DirLock;
@@ -103,6 +104,16 @@ impl Store {
     /// [`StoreError::DiskFull`], [`StoreError::Busy`], [`StoreError::Failed`], [`StoreError::Closed`].
     pub fn admit(&self, kind: Admit) -> Result<(), StoreError> {
         self.shared().admit(kind)
+    }
+
+    /// How full the disk is that the store is on.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn disk_usage(&self) -> Result<DiskUsage, StoreError> {
+        let options = &self.shared().options;
+        let asking = |error| StoreError::io(format!("asking about the disk of {}", options.dir.display()), error);
+        options.disk.usage(&options.dir).map_err(asking)
     }
 
     /// Hands a batch to the committer. The order of calls is the order in the log. An empty batch is answered at once.
@@ -234,6 +245,8 @@ impl Store {
             log_end: shared.segments.committed(),
             log_durable: shared.flusher.durable(),
             log_indexed: shared.indexed(),
+            log_start: shared.segments.first_base(),
+            segments: shared.segments.len() as u64,
         }
     }
 
@@ -258,7 +271,7 @@ impl Store {
         self.0.close()
     }
 
-    fn shared(&self) -> &Shared {
+    pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.0.shared
     }
 

@@ -93,6 +93,30 @@ impl Batch {
         self.end(start);
     }
 
+    /// Says again that a queue is there, and how far it goes; raises its lower bound.
+    pub(super) fn trim(&mut self, queue: QueueKey, min: u64, next: u64) {
+        let start = self.begin(record::TRIM, 32);
+        self.record.extend_from_slice(&[0; 3]);
+        self.record.extend_from_slice(&queue.topic.to_le_bytes());
+        self.record.extend_from_slice(&queue.queue.to_le_bytes());
+        self.record.extend_from_slice(&min.to_le_bytes());
+        self.record.extend_from_slice(&next.to_le_bytes());
+        self.end(start);
+    }
+
+    /// Says that the log is complete from this position on.
+    pub(super) fn start(&mut self, position: u64) {
+        let start = self.begin(record::START, 16);
+        self.record.extend_from_slice(&[0; 3]);
+        self.record.extend_from_slice(&position.to_le_bytes());
+        self.end(start);
+    }
+
+    /// Bytes so far.
+    pub(super) fn len(&self) -> usize {
+        self.record.len()
+    }
+
     /// True if there is nothing to change.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::blocks::{self, BLOCK_ENTRIES};
 use super::disk::Disk;
 use super::error::StoreError;
 use super::index::{Index, IndexError};
 use super::options::Flush;
+use super::queues::QueueChange;
 use super::schema;
 use super::shared::Shared;
 use super::state::Snapshot;
@@ -50,6 +51,8 @@ impl Alarm {
 pub(super) fn run(shared: &Shared) -> Result<(), IndexError> {
     let mut failed: Option<Snapshot> = None;
     let mut last = Instant::now();
+    // A crash may have come before it was done.
+    remove_old_segments(shared);
     loop {
         let closing = wait_until_due(shared, failed.is_some(), last);
         let snapshot = match failed.take() {
@@ -62,6 +65,7 @@ pub(super) fn run(shared: &Shared) -> Result<(), IndexError> {
             None => Ok(()),
         };
         last = Instant::now();
+        remove_old_segments(shared);
         shared.alarm.full.store(matches!(&result, Err(error) if error.is_full()), Ordering::Relaxed);
         if closing && (result.is_err() || !shared.is_changed()) {
             return result;
@@ -77,12 +81,28 @@ pub(super) fn run(shared: &Shared) -> Result<(), IndexError> {
 
 /// Takes a checkpoint if there is anything to write; for a store without threads.
 pub(super) fn take(shared: &Shared) -> Result<(), IndexError> {
+    remove_old_segments(shared);
     if !shared.is_changed() || shared.inbox.refuses().is_some_and(|refusal| matches!(refusal, StoreError::Failed(_))) {
         return Ok(());
     }
     let snapshot = shared.state.write().freeze();
     // What was set aside cannot be taken back, so the store is to be opened again.
-    attempt(shared, &snapshot).inspect_err(|_| shared.fail("a checkpoint of the index failed"))
+    attempt(shared, &snapshot).inspect_err(|_| shared.fail("a checkpoint of the index failed"))?;
+    remove_old_segments(shared);
+    Ok(())
+}
+
+/// Removes the segments from before where the log starts. The index says so, too, and needs nothing of them.
+fn remove_old_segments(shared: &Shared) {
+    while let Some(removed) = shared.segments.remove_first(shared.indexed_start(), &*shared.options.disk) {
+        match removed {
+            Ok(segment) => info!(base = segment.base, bytes = segment.size, "a segment of the log is removed"),
+            Err(error) => {
+                warn!(%error, "a segment of the log could not be removed; it will be tried again");
+                return;
+            }
+        }
+    }
 }
 
 /// Waits for the next checkpoint to be due; true if it is the last.
@@ -156,11 +176,11 @@ pub(super) fn write(index: &Index, snapshot: &Snapshot, disk: &dyn Disk) -> Resu
             }
         })
     });
-    let applied = (schema::APPLIED_KEY.to_vec(), Some(schema::applied_value(snapshot.applied)));
+    let applied = (schema::APPLIED_KEY.to_vec(), Some(schema::applied_value(snapshot.applied, snapshot.start)));
     index.write(user_rows.chain(queue_rows.into_iter().map(Ok)).chain([Ok(applied)]))
 }
 
-/// The rows about queues, in order.
+/// The rows about queues and segments, in order.
 fn queue_rows(index: &Index, snapshot: &Snapshot) -> Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>, IndexError> {
     let mut rows = BTreeMap::new();
     for topic in snapshot.overlay.dropped_topics() {
@@ -168,7 +188,17 @@ fn queue_rows(index: &Index, snapshot: &Snapshot) -> Result<BTreeMap<Vec<u8>, Op
             rows.extend(index.scan(&prefix)?.into_iter().map(|(key, _)| (key.to_vec(), None)));
         }
     }
+    if snapshot.start > 0 {
+        let old = index.between(&schema::all_segments(), &schema::segment_key(snapshot.start), usize::MAX)?;
+        rows.extend(old.into_iter().map(|(key, _)| (key.to_vec(), None)));
+    }
+    for (base, facts) in &snapshot.facts {
+        if *base >= snapshot.start {
+            rows.insert(schema::segment_key(*base), Some(schema::segment_value(*facts)));
+        }
+    }
     for change in &snapshot.queues {
+        rows.extend(trimmed_blocks(index, change)?.into_iter().map(|key| (key, None)));
         rows.insert(schema::bounds_key(change.queue), Some(schema::bounds_value(change.min, change.next)));
         for block in change.entries.chunks(BLOCK_ENTRIES) {
             if let Some(first) = block.first() {
@@ -177,4 +207,23 @@ fn queue_rows(index: &Index, snapshot: &Snapshot) -> Result<BTreeMap<Vec<u8>, Op
         }
     }
     Ok(rows)
+}
+
+/// The blocks of a queue in the index of which nothing is left.
+fn trimmed_blocks(index: &Index, change: &QueueChange) -> Result<Vec<Vec<u8>>, IndexError> {
+    let Some(before) = change.written_min.filter(|before| *before < change.min) else { return Ok(Vec::new()) };
+    let mut blocks = Vec::new();
+    let (prefix, from) = (schema::block_prefix(change.queue), schema::block_key(change.queue, before));
+    index.visit(&prefix, &from, |key, _| {
+        let begins_below = schema::block_first(key)? <= change.min;
+        if begins_below {
+            blocks.push(key.to_vec());
+        }
+        Some(begins_below)
+    })?;
+    // The last one may go on above.
+    if change.min < change.indexed {
+        blocks.pop();
+    }
+    Ok(blocks)
 }

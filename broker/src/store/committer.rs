@@ -8,9 +8,10 @@ use std::time::Instant;
 use super::batch::{Batch, Record};
 use super::commit::Committed;
 use super::error::StoreError;
-use super::inbox::Submission;
+use super::inbox::{Late, Submission};
 use super::options::Flush;
 use super::record::{Operation, Operations};
+use super::segment::SEGMENT_HEADER;
 use super::shared::Shared;
 use super::types::{Entry, QueueKey};
 use super::writer::Writer;
@@ -46,8 +47,32 @@ impl Committer {
     /// Commits what has arrived, as one group.
     pub(super) fn turn(&mut self, arrived: &mut Vec<Submission>) {
         self.accept(arrived);
-        if let Err(error) = self.commit() {
+        if let Err(error) = self.commit().and_then(|()| self.make_late()) {
             self.fail(&error);
+        }
+    }
+
+    /// Commits a batch that had to wait for everything before it, if there is one, as a group of its own.
+    fn make_late(&mut self) -> io::Result<()> {
+        let shared = self.shared.clone();
+        let Some(Late { make, answer }) = shared.inbox.take_late() else { return Ok(()) };
+        let max = shared.options.segment_bytes - SEGMENT_HEADER;
+        let made = match make(&shared) {
+            Ok(batch) if batch.is_empty() => Err(Ok(Committed::default())),
+            Ok(batch) => batch.finish(max).map_err(|bytes| Err(StoreError::TooLarge { bytes, max })),
+            Err(error) => Err(Err(error)),
+        };
+        match made {
+            Ok(record) => {
+                shared.inbox.expect(record.len());
+                self.group.push(Submission { record, answer });
+                self.commit()
+            }
+            Err(nothing) => {
+                // Nobody needs to be interested any longer.
+                let _ = answer.send(nothing);
+                Ok(())
+            }
         }
     }
 
@@ -65,7 +90,7 @@ impl Committer {
     /// Moves what is acceptable into the group.
     fn accept(&mut self, arrived: &mut Vec<Submission>) {
         for submission in arrived.drain(..) {
-            match claim(&mut self.next, &submission.record) {
+            match claim(&mut self.next, self.shared.log_start(), &submission.record) {
                 Ok(()) => self.group.push(submission),
                 Err(error) => answer(&self.shared, submission, |_| Err(error)),
             }
@@ -114,9 +139,10 @@ impl Committer {
         shared.segment_end.set(self.writer.segment_end());
         let mut state = shared.state.write();
         for Submission { record, .. } in &self.group {
-            state.apply(record.position(), record.len(), record.body());
+            let base = shared.segments.base_of(record.position());
+            state.apply(base, record.position(), record.len(), record.body());
         }
-        shared.set_overlay_bytes(state.bytes());
+        shared.set_applied(&state);
         drop(state);
         if shared.checkpoint_is_due() {
             shared.alarm.ring();
@@ -132,7 +158,8 @@ impl Committer {
             self.writer.write([&mut last].into_iter(), &shared.space, &shared.segments, &shared.flusher)?;
             shared.flusher.sync()?;
             shared.segments.set_committed(self.writer.end());
-            shared.state.write().apply(last.position(), last.len(), last.body());
+            let base = shared.segments.base_of(last.position());
+            shared.state.write().apply(base, last.position(), last.len(), last.body());
         }
         Ok(())
     }
@@ -147,30 +174,41 @@ impl Committer {
     }
 }
 
-/// Checks that a batch's appends are above all earlier ones, and reserves their offsets.
-fn claim(next: &mut HashMap<QueueKey, u64>, record: &Record) -> Result<(), StoreError> {
+/// Checks that a batch's appends are above all earlier ones, and that what it links is there, and reserves their offsets.
+fn claim(next: &mut HashMap<QueueKey, u64>, log_start: u64, record: &Record) -> Result<(), StoreError> {
     let mut claimed = Vec::new();
     for located in Operations::new(record.body()) {
         match located.operation {
             Operation::Append { queue, offset, .. } | Operation::Link { queue, entry: Entry { offset, .. } } => {
                 let before = next.get(&queue).copied();
                 let free = before.unwrap_or(0);
+                let gone = match located.operation {
+                    Operation::Link { entry, .. } if entry.position < log_start => Some(entry.position),
+                    _ => None,
+                };
                 // The last offset of all has none after it.
-                if offset < free || offset == u64::MAX {
+                if gone.is_some() || offset < free || offset == u64::MAX {
                     for (queue, before) in claimed.into_iter().rev() {
                         match before {
                             Some(before) => next.insert(queue, before),
                             None => next.remove(&queue),
                         };
                     }
-                    return Err(StoreError::OutOfOrder { topic: queue.topic, queue: queue.queue, offset, next: free });
+                    let out_of_order =
+                        StoreError::OutOfOrder { topic: queue.topic, queue: queue.queue, offset, next: free };
+                    return Err(gone.map_or(out_of_order, StoreError::NotFound));
                 }
                 next.insert(queue, offset + 1);
                 claimed.push((queue, before));
             }
             // Always alone in its batch, so there is nothing to take back.
             Operation::DropTopic { topic } => next.retain(|queue, _| queue.topic != topic),
-            Operation::Put { .. } | Operation::Delete { .. } | Operation::Hold { .. } => {}
+            // Those that say something again do not pass here.
+            Operation::Put { .. }
+            | Operation::Delete { .. }
+            | Operation::Hold { .. }
+            | Operation::Trim { .. }
+            | Operation::Start { .. } => {}
         }
     }
     Ok(())

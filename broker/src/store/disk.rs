@@ -3,9 +3,19 @@
 use std::fmt::Debug;
 use std::fs::File;
 use std::io::{self, IoSlice};
+use std::path::Path;
 
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
+
+/// How full a disk is, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DiskUsage {
+    /// What is taken, by whomever.
+    pub used: u64,
+    /// What there is.
+    pub total: u64,
+}
 
 /// The calls that can fail while the store runs. The provided methods do the real thing.
 pub trait Disk: Debug + Send + Sync {
@@ -35,6 +45,30 @@ pub trait Disk: Debug + Send + Sync {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(self, file, file.metadata()?.len(), size),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Removes a file, if it is there; its name is gone from the disk when this returns.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+    }
+
+    /// How full the disk is that `dir` is on.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn usage(&self, dir: &Path) -> io::Result<DiskUsage> {
+        let found = rustix::fs::statvfs(dir)?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        // What is kept for the superuser counts neither as used nor as there.
+        let used = bytes(found.f_blocks.saturating_sub(found.f_bfree));
+        Ok(DiskUsage { used, total: used.saturating_add(bytes(found.f_bavail)) })
     }
 
     /// Called before every write of the index.

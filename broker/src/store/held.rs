@@ -1,7 +1,7 @@
 //! Messages that are in the log and in no queue yet: delayed ones, and halves of transactions.
 
 use super::record::{u32_at, u64_at};
-use super::types::{Entry, QueueKey};
+use super::types::{Entry, Keyspace, QueueKey};
 
 /// The row of a message that waits, as it stands in [`super::Keyspace::Timer`] or [`super::Keyspace::Half`].
 ///
@@ -48,6 +48,15 @@ impl HeldRow {
             queue: QueueKey { topic: u32_at(value, 8)?, queue: u32_at(value, 12)? },
             store_time_ms: u64_at(value, 16)?.cast_signed(),
         })
+    }
+
+    /// The keyspaces whose rows are those of held messages.
+    pub(super) const KEYSPACES: [Keyspace; 2] = [Keyspace::Timer, Keyspace::Half];
+
+    /// The position from which on the log is needed for this row, if it is that of a held message: where the payload is. The row was
+    /// written with the payload or later. Of a row in another form nothing is known, so all of the log is needed.
+    pub(super) fn needs(keyspace: Keyspace, key: &[u8], value: &[u8]) -> Option<u64> {
+        Self::KEYSPACES.contains(&keyspace).then(|| Self::read(key, value).map_or(0, |row| row.position))
     }
 
     /// The value of the row.

@@ -1,20 +1,38 @@
 //! Where batches wait for the committer, in the order in which they were submitted.
 
+use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
-use super::batch::Record;
+use super::batch::{Batch, Record};
 use super::commit::{Answer, Commit};
 use super::error::StoreError;
+use super::shared::Shared;
 
 /// A batch on its way into the log.
 #[derive(Debug)]
 pub(super) struct Submission {
     pub(super) record: Record,
     pub(super) answer: oneshot::Sender<Answer>,
+}
+
+/// Makes a batch of what can be read then.
+type Make = Box<dyn FnOnce(&Shared) -> Result<Batch, StoreError> + Send>;
+
+/// A batch that is made when everything before it has been committed and can be read.
+pub(super) struct Late {
+    pub(super) make: Make,
+    pub(super) answer: oneshot::Sender<Answer>,
+}
+
+impl fmt::Debug for Late {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Late")
+    }
 }
 
 #[derive(Debug, Default)]
@@ -28,6 +46,7 @@ enum Phase {
 #[derive(Debug, Default)]
 struct Waiting {
     submissions: Vec<Submission>,
+    late: VecDeque<Late>,
     phase: Phase,
     /// The committer sleeps and must be woken.
     asleep: bool,
@@ -52,15 +71,30 @@ impl Inbox {
 
     /// Puts a record at the end.
     pub(super) fn submit(&self, record: Record) -> Commit {
+        let bytes = record.len();
+        self.put(|waiting, answer| {
+            self.expect(bytes);
+            waiting.submissions.push(Submission { record, answer });
+        })
+    }
+
+    /// Has a batch made and committed when everything before it has been. Where there is much to do, others come in between.
+    pub(super) fn submit_late(
+        &self,
+        make: impl FnOnce(&Shared) -> Result<Batch, StoreError> + Send + 'static,
+    ) -> Commit {
+        self.put(|waiting, answer| waiting.late.push_back(Late { make: Box::new(make), answer }))
+    }
+
+    fn put(&self, put: impl FnOnce(&mut Waiting, oneshot::Sender<Answer>)) -> Commit {
         let mut waiting = self.waiting.lock();
         match &waiting.phase {
             Phase::Open => {}
             Phase::Closing => return Commit::answered(Err(StoreError::Closed)),
             Phase::Failed(reason) => return Commit::answered(Err(StoreError::Failed(reason.clone()))),
         }
-        self.pending_bytes.fetch_add(record.len(), Ordering::Relaxed);
         let (answer, commit) = Commit::pending();
-        waiting.submissions.push(Submission { record, answer });
+        put(&mut waiting, answer);
         let wake = std::mem::take(&mut waiting.asleep);
         drop(waiting);
         if wake {
@@ -77,11 +111,16 @@ impl Inbox {
         std::mem::take(&mut self.waiting.lock().submissions)
     }
 
-    /// Everything that waits; else waits itself. `None` if nothing will come. `emptied` is room for what comes next.
+    /// The batch to be made next, if there is one.
+    pub(super) fn take_late(&self) -> Option<Late> {
+        self.waiting.lock().late.pop_front()
+    }
+
+    /// Everything that waits, which may be a batch to be made only; else waits itself. `None` if nothing will come. `emptied` is room for what comes next.
     pub(super) fn take(&self, emptied: Vec<Submission>) -> Option<Vec<Submission>> {
         let mut waiting = self.waiting.lock();
         loop {
-            if !waiting.submissions.is_empty() {
+            if !waiting.submissions.is_empty() || !waiting.late.is_empty() {
                 return Some(std::mem::replace(&mut waiting.submissions, emptied));
             }
             if !matches!(waiting.phase, Phase::Open) {
@@ -90,6 +129,11 @@ impl Inbox {
             waiting.asleep = true;
             self.arrived.wait(&mut waiting);
         }
+    }
+
+    /// Says that this many bytes will be answered.
+    pub(super) fn expect(&self, bytes: u64) {
+        self.pending_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Says that this many bytes were answered.
@@ -119,8 +163,12 @@ impl Inbox {
             waiting.phase = Phase::Failed(reason.clone());
         }
         let refused = std::mem::take(&mut waiting.submissions);
+        let late = std::mem::take(&mut waiting.late);
         drop(waiting);
         self.arrived.notify_all();
+        for late in late {
+            let _ = late.answer.send(Err(StoreError::Failed(reason.clone())));
+        }
         for submission in refused {
             self.answered(submission.record.len());
             // Nobody needs to be interested any longer.

@@ -25,6 +25,7 @@ mod types;
 
 // The log.
 mod disk;
+mod facts;
 mod flusher;
 mod record;
 mod segment;
@@ -53,12 +54,16 @@ mod recovery;
 mod repair;
 mod scan;
 
+// Shortening.
+mod shorten;
+
 pub use api::Store;
 pub use batch::Batch;
 pub use commit::{Commit, Committed};
-pub use disk::{Disk, RealDisk};
+pub use disk::{Disk, DiskUsage, RealDisk};
 pub use error::StoreError;
 pub use held::HeldRow;
 pub use options::{Drive, Flush, Options};
+pub use shorten::{Cut, Held, Shortened};
 pub use stats::Stats;
-pub use types::{Admit, Entry, EntryMeta, Health, Keyspace, QueueKey};
+pub use types::{Admit, Entry, EntryMeta, Health, Keyspace, QueueKey, SegmentInfo};

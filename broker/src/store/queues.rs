@@ -16,6 +16,8 @@ struct Queue {
     indexed: u64,
     /// The entries from `indexed` on.
     tail: VecDeque<Entry>,
+    /// The bounds that the index has, if it has any.
+    written: Option<(u64, u64)>,
 }
 
 /// All queues.
@@ -41,13 +43,18 @@ pub(super) struct QueueChange {
     born: u64,
     pub(super) min: u64,
     pub(super) next: u64,
+    /// The lower bound that the index has, if it knows the queue.
+    pub(super) written_min: Option<u64>,
+    /// Entries below this offset are in the index.
+    pub(super) indexed: u64,
     pub(super) entries: Vec<Entry>,
 }
 
 impl Queues {
     /// A queue whose entries are all in the index.
     pub(super) fn restore(&mut self, key: QueueKey, min: u64, next: u64) {
-        self.queues.insert(key, Queue { born: 0, min, next, indexed: next, tail: VecDeque::new() });
+        let written = Some((min, next));
+        self.queues.insert(key, Queue { born: 0, min, next, indexed: next, tail: VecDeque::new(), written });
     }
 
     /// Adds an entry that is above all others of its queue.
@@ -58,10 +65,26 @@ impl Queues {
             next: entry.offset,
             indexed: entry.offset,
             tail: VecDeque::new(),
+            written: None,
         });
+        if queue.min == queue.next {
+            queue.min = entry.offset;
+        }
         queue.tail.push_back(entry);
         queue.next = entry.offset + 1;
         self.tail_entries += 1;
+    }
+
+    /// Makes a queue known, if it is not, raises its lower bound and, if they lie higher, its next offset. `position` is where the
+    /// log says so.
+    pub(super) fn trim(&mut self, key: QueueKey, position: u64, min: u64, next: u64) {
+        let unknown = Queue { born: position, min, next, indexed: next, tail: VecDeque::new(), written: None };
+        let queue = self.queues.entry(key).or_insert(unknown);
+        queue.min = queue.min.max(min);
+        queue.next = queue.next.max(next);
+        let below = queue.tail.partition_point(|entry| entry.offset < queue.min);
+        queue.tail.drain(..below);
+        self.tail_entries -= below as u64;
     }
 
     /// Forgets the queues of a topic.
@@ -77,7 +100,17 @@ impl Queues {
     }
 
     pub(super) fn bounds(&self, key: QueueKey) -> (u64, u64) {
-        self.queues.get(&key).map_or((0, 0), |queue| (queue.min, queue.next))
+        self.known_bounds(key).unwrap_or_default()
+    }
+
+    /// Every queue and its bounds.
+    pub(super) fn all_bounds(&self) -> impl Iterator<Item = (QueueKey, u64, u64)> {
+        self.queues.iter().map(|(key, queue)| (*key, queue.min, queue.next))
+    }
+
+    /// The bounds of a queue, if there is one.
+    pub(super) fn known_bounds(&self, key: QueueKey) -> Option<(u64, u64)> {
+        self.queues.get(&key).map(|queue| (queue.min, queue.next))
     }
 
     /// Every queue and the offset that comes next in it.
@@ -98,13 +131,18 @@ impl Queues {
 
     /// What a checkpoint has to write.
     pub(super) fn changes(&self) -> Vec<QueueChange> {
-        let changed = self.queues.iter().filter(|(_, queue)| !queue.tail.is_empty());
+        let changed = self
+            .queues
+            .iter()
+            .filter(|(_, queue)| !queue.tail.is_empty() || queue.written != Some((queue.min, queue.next)));
         changed
             .map(|(key, queue)| QueueChange {
                 queue: *key,
                 born: queue.born,
                 min: queue.min,
                 next: queue.next,
+                written_min: queue.written.map(|(min, _)| min),
+                indexed: queue.indexed,
                 entries: queue.tail.iter().copied().collect(),
             })
             .collect()
@@ -119,6 +157,7 @@ impl Queues {
             queue.tail.drain(..written);
             queue.tail.shrink_to_fit();
             queue.indexed = change.next;
+            queue.written = Some((change.min, change.next));
             self.tail_entries -= written as u64;
         }
     }

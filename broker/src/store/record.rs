@@ -14,6 +14,8 @@
 //! Drop:     checksum u32 · 4u8 · 0 0 0 · topic u32
 //! Hold:     checksum u32 · 5u8 · keyspace u8 · 0 0 · len u32 · tag_hash u32 · topic u32 · queue u32 · time u64 · store_time_ms i64 · payload
 //! Link:     checksum u32 · 6u8 · 0 0 0 · len u32 · tag_hash u32 · topic u32 · queue u32 · offset u64 · store_time_ms i64 · position u64
+//! Trim:     checksum u32 · 7u8 · 0 0 0 · topic u32 · queue u32 · min u64 · next u64
+//! Start:    checksum u32 · 8u8 · 0 0 0 · position u64
 //!   checksum  CRC-32C over the rest of the operation. That of an append or a hold is sealed: XORed with the CRC-32C over its position, started
 //!             with the segment's seed, so that it is valid in its own place only and nobody who writes a payload can make one up.
 //! ```
@@ -35,6 +37,8 @@ pub(super) const APPEND: u8 = 3;
 pub(super) const DROP_TOPIC: u8 = 4;
 pub(super) const HOLD: u8 = 5;
 pub(super) const LINK: u8 = 6;
+pub(super) const TRIM: u8 = 7;
+pub(super) const START: u8 = 8;
 
 pub(super) const MAGIC: u32 = u32::from_le_bytes(*b"WBr1");
 
@@ -104,12 +108,45 @@ pub(super) fn seal(seed: u32, position: u64) -> u32 {
 /// One operation of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Operation<'a> {
-    Put { keyspace: Keyspace, key: &'a [u8], value: &'a [u8] },
-    Delete { keyspace: Keyspace, key: &'a [u8] },
-    Append { queue: QueueKey, offset: u64, meta: EntryMeta, payload: &'a [u8] },
-    DropTopic { topic: u32 },
-    Hold { keyspace: Keyspace, time_ms: u64, queue: QueueKey, meta: EntryMeta, payload: &'a [u8] },
-    Link { queue: QueueKey, entry: Entry },
+    Put {
+        keyspace: Keyspace,
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Delete {
+        keyspace: Keyspace,
+        key: &'a [u8],
+    },
+    Append {
+        queue: QueueKey,
+        offset: u64,
+        meta: EntryMeta,
+        payload: &'a [u8],
+    },
+    DropTopic {
+        topic: u32,
+    },
+    Hold {
+        keyspace: Keyspace,
+        time_ms: u64,
+        queue: QueueKey,
+        meta: EntryMeta,
+        payload: &'a [u8],
+    },
+    Link {
+        queue: QueueKey,
+        entry: Entry,
+    },
+    /// A queue is there, has nothing below `min`, and its next offset is not below `next`.
+    Trim {
+        queue: QueueKey,
+        min: u64,
+        next: u64,
+    },
+    /// The log is complete from this position on: whatever was said before it and still holds has been said again since.
+    Start {
+        position: u64,
+    },
 }
 
 /// An operation and what is needed to check it.
@@ -195,6 +232,11 @@ fn decode(bytes: &[u8]) -> Option<(Operation<'_>, usize)> {
             Some((Operation::Link { queue, entry }, LINK_LEN))
         }
         DROP_TOPIC => Some((Operation::DropTopic { topic: u32_at(bytes, 8)? }, 12)),
+        TRIM => {
+            let queue = QueueKey { topic: u32_at(bytes, 8)?, queue: u32_at(bytes, 12)? };
+            Some((Operation::Trim { queue, min: u64_at(bytes, 16)?, next: u64_at(bytes, 24)? }, 32))
+        }
+        START => Some((Operation::Start { position: u64_at(bytes, 8)? }, 16)),
         _ => None,
     }
 }

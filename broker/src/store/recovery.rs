@@ -12,16 +12,18 @@ use tracing::{info, warn};
 
 use super::checkpoint;
 use super::error::StoreError;
+use super::facts::AllFacts;
 use super::index::{Index, IndexError};
 use super::lock::DirLock;
 use super::options::Options;
 use super::queues::Queues;
+use super::record::{Operation, Operations};
 use super::repair;
 use super::scan::{self, End, Scanner, Step};
 use super::schema;
 use super::segment::{self, Segment};
-use super::segments::Segments;
-use super::shared::Shared;
+use super::segments::{self, Segments};
+use super::shared::{Indexed, Shared};
 use super::space::Space;
 use super::state::{Applied, State};
 use super::writer::Writer;
@@ -57,18 +59,20 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
         None => Start { applied: beginning(&segments), segment: 0 },
     };
 
-    let (end, durable, torn) = check(&log_dir, &segments, start)?;
+    let Checked { end, durable, torn, log_start } = check(&log_dir, &segments, start)?;
+    let indexed_start = usable.as_ref().map_or(0, |usable| usable.log_start);
+    check_beginning(&segments, log_start.max(indexed_start))?;
     let tail = repair::repair(&log_dir, &mut segments, end, durable, &torn, options.segment_bytes, &*options.disk)
         .map_err(|error| io_error("repairing", &log_dir, error))?;
     if end.position > start.applied.position {
         info!(from = start.applied.position, to = end.position, "replaying the log");
     }
 
-    let (index, queues) = match usable {
-        Some(usable) => (usable.index, usable.queues),
-        None => (new_index(&dir)?, Queues::default()),
+    let (index, queues, facts) = match usable {
+        Some(usable) => (usable.index, usable.queues, usable.facts),
+        None => (new_index(&dir)?, Queues::default(), AllFacts::default()),
     };
-    let state = RwLock::new(State::new(queues, start.applied));
+    let state = RwLock::new(State::new(queues, facts, indexed_start, start.applied));
     let indexed = replay(&log_dir, &segments, start, end, &state, &index, &options)?;
 
     let next_base = tail.current.0.end();
@@ -93,8 +97,7 @@ fn list_segments(log_dir: &Path) -> Result<Vec<Arc<Segment>>, StoreError> {
     for found in found {
         let position = found.base;
         let corrupt = |file: PathBuf, reason: &str| StoreError::Corrupt { file, position, reason: reason.into() };
-        let expected = segments.last().map_or(0, |segment| segment.end());
-        if found.base != expected {
+        if let Some(expected) = segments.last().map(|segment| segment.end()).filter(|end| *end != found.base) {
             return Err(corrupt(found.path, &format!("the segment at {expected} is missing before it")));
         }
         // A segment gets its name after its header is on the disk.
@@ -102,6 +105,18 @@ fn list_segments(log_dir: &Path) -> Result<Vec<Arc<Segment>>, StoreError> {
         segments.push(Arc::new(segment));
     }
     Ok(segments)
+}
+
+/// The log must be there from where it says that it is complete.
+fn check_beginning(segments: &[Arc<Segment>], log_start: u64) -> Result<(), StoreError> {
+    match segments.first() {
+        Some(first) if first.base > log_start => Err(StoreError::Corrupt {
+            file: first.path.clone(),
+            position: first.base,
+            reason: format!("the segment at {log_start} is missing before it").into(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Where the first record would be.
@@ -121,7 +136,10 @@ struct Start {
 struct Usable {
     index: Index,
     queues: Queues,
+    facts: AllFacts,
     start: Start,
+    /// Where the log starts.
+    log_start: u64,
 }
 
 /// Opens the index if there is one that fits this log; `None` if it must be built from the log.
@@ -129,9 +147,10 @@ fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, S
     let loaded = Index::open(dir).and_then(|index| {
         let applied = load_applied(&index)?;
         let queues = load_queues(&index)?;
-        Ok((index, applied, queues))
+        let facts = load_facts(&index)?;
+        Ok((index, applied, queues, facts))
     });
-    let (index, applied, queues) = match loaded {
+    let (index, applied, queues, facts) = match loaded {
         Ok(loaded) => loaded,
         Err(IndexError::Io(error)) => return Err(io_error("opening the index in", dir, error)),
         Err(IndexError::Damaged(reason)) => {
@@ -142,7 +161,7 @@ fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, S
     };
     let start = match applied {
         None => Some(Start { applied: beginning(segments), segment: 0 }),
-        Some(applied) => find(segments, applied).map_err(|error| io_error("reading the log in", dir, error))?,
+        Some((applied, _)) => find(segments, applied).map_err(|error| io_error("reading the log in", dir, error))?,
     };
     if start.is_none() {
         warn!(
@@ -150,10 +169,11 @@ fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, S
             "the index does not belong to this log, or the log was cut, and it will be built again from the log"
         );
     }
-    Ok(start.map(|start| Usable { index, queues, start }))
+    let log_start = applied.map_or(0, |(_, log_start)| log_start);
+    Ok(start.map(|start| Usable { index, queues, facts, start, log_start }))
 }
 
-fn load_applied(index: &Index) -> Result<Option<Applied>, IndexError> {
+fn load_applied(index: &Index) -> Result<Option<(Applied, u64)>, IndexError> {
     let Some(value) = index.get(schema::APPLIED_KEY)? else { return Ok(None) };
     let applied = schema::decode_applied(&value);
     applied.map(Some).ok_or_else(|| IndexError::Damaged("its position is not readable".into()))
@@ -167,6 +187,16 @@ fn load_queues(index: &Index) -> Result<Queues, IndexError> {
         queues.restore(queue, min, next);
     }
     Ok(queues)
+}
+
+fn load_facts(index: &Index) -> Result<AllFacts, IndexError> {
+    let mut all = AllFacts::default();
+    for (key, value) in index.scan(&schema::all_segments())? {
+        let (base, facts) = schema::decode_segment(&key, &value)
+            .ok_or_else(|| IndexError::Damaged("what is known about a segment is not readable".into()))?;
+        all.restore(base, facts);
+    }
+    Ok(all)
 }
 
 /// The place in the log that an index has come to, if this log has it.
@@ -185,14 +215,33 @@ fn new_index(dir: &Path) -> Result<Index, StoreError> {
     Ok(Index::open(dir)?)
 }
 
-/// Finds where good records end, up to where they had been durable, and what is torn after them. An error if durable records are lost.
-fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End, u64, Vec<Range<u64>>), StoreError> {
+/// What the log turned out to be.
+struct Checked {
+    /// Where good records end.
+    end: End,
+    /// Up to where they had been on the disk.
+    durable: u64,
+    /// What is torn after them.
+    torn: Vec<Range<u64>>,
+    /// From where on the log is complete, as far as the records say.
+    log_start: u64,
+}
+
+/// Reads all records. An error if durable ones are lost.
+fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<Checked, StoreError> {
     let read_error = |error| io_error("reading the log in", log_dir, error);
     let mut scanner = Scanner::new(segments, start.segment, start.applied.position).map_err(read_error)?;
-    let mut durable = start.applied.position;
+    let (mut durable, mut log_start) = (start.applied.position, 0);
     let end = loop {
         match scanner.next().map_err(read_error)? {
-            Step::Record { header, .. } => durable = durable.max(header.durable),
+            Step::Record { header, body } => {
+                durable = durable.max(header.durable);
+                for located in Operations::new(body) {
+                    if let Operation::Start { position } = located.operation {
+                        log_start = log_start.max(position);
+                    }
+                }
+            }
             Step::End(end) => break end,
         }
     };
@@ -205,7 +254,7 @@ fn check(log_dir: &Path, segments: &[Arc<Segment>], start: Start) -> Result<(End
     if !survey.written.is_empty() {
         info!(position = end.position, reason = end.reason, "what follows was never answered and is removed");
     }
-    Ok((end, durable, survey.written))
+    Ok(Checked { end, durable, torn: survey.written, log_start })
 }
 
 /// Applies the records up to `end`, with a checkpoint whenever they use much memory; answers how far the index has come.
@@ -217,18 +266,19 @@ fn replay(
     state: &RwLock<State>,
     index: &Index,
     options: &Options,
-) -> Result<u64, StoreError> {
+) -> Result<Indexed, StoreError> {
     let read_error = |error| io_error("reading the log in", log_dir, error);
     let mut scanner = Scanner::new(segments, start.segment, start.applied.position).map_err(read_error)?;
-    let mut indexed = start.applied.position;
+    let mut indexed = Indexed { position: start.applied.position, start: state.read().start() };
     while let Step::Record { header, body } = scanner.next().map_err(read_error)? {
-        state.write().apply(header.position, header.record_len(), body);
+        let base = segments::base_of(segments, header.position);
+        state.write().apply(base, header.position, header.record_len(), body);
         if state.read().bytes() >= options.index_overlay_bytes {
             let snapshot = state.write().freeze();
             checkpoint::write(index, &snapshot, &*options.disk)?;
             state.write().thaw(&snapshot);
             index.compact()?;
-            indexed = snapshot.applied.position;
+            indexed = Indexed { position: snapshot.applied.position, start: snapshot.start };
         }
     }
     if state.read().applied().position != end.position {

@@ -7,19 +7,24 @@
 //! Value: min offset u64 · next offset u64
 //! Key:   0x11 · topic u32 · queue u32 · first offset u64             at most 256 entries of a queue
 //! Value: block, see `blocks.rs`
+//! Key:   0x12 · base u64                                            the messages of the segment at this position
+//! Value: first time i64 · newest time i64 · messages u64
 //! Key:   0xff                                                       how much of the log is in the index
-//! Value: version u8 (1) · position u64 · start of the last record u64
+//! Value: version u8 (1) · position u64 · start of the last record u64; version 2, if the log does not start at 0: · its start u64
 //! ```
 //! Numbers in keys are big-endian, so that their order is that of the numbers; in values little-endian.
 
+use super::facts::Facts;
 use super::record::u64_at;
 use super::state::Applied;
 use super::types::{Keyspace, QueueKey};
 
 const BOUNDS: u8 = 0x10;
 const BLOCK: u8 = 0x11;
+const SEGMENT: u8 = 0x12;
 const APPLIED: u8 = 0xff;
 const VERSION: u8 = 1;
+const VERSION_WITH_START: u8 = 2;
 
 /// The key of how much of the log is in the index; the last of all keys.
 pub(super) const APPLIED_KEY: &[u8] = &[APPLIED];
@@ -75,11 +80,44 @@ pub(super) fn block_first(key: &[u8]) -> Option<u64> {
     key.last_chunk().copied().map(u64::from_be_bytes)
 }
 
-pub(super) fn applied_value(applied: Applied) -> Vec<u8> {
-    [&[VERSION], &applied.position.to_le_bytes()[..], &applied.last_record.to_le_bytes()[..]].concat()
+/// The prefix of the facts about all segments.
+pub(super) fn all_segments() -> Vec<u8> {
+    vec![SEGMENT]
 }
 
-pub(super) fn decode_applied(value: &[u8]) -> Option<Applied> {
-    (*value.first()? == VERSION).then_some(())?;
-    Some(Applied { position: u64_at(value, 1)?, last_record: u64_at(value, 9)? })
+pub(super) fn segment_key(base: u64) -> Vec<u8> {
+    [&[SEGMENT], &base.to_be_bytes()[..]].concat()
+}
+
+pub(super) fn segment_value(facts: Facts) -> Vec<u8> {
+    [facts.first_ms.to_le_bytes(), facts.newest_ms.to_le_bytes(), facts.messages.to_le_bytes()].concat()
+}
+
+pub(super) fn decode_segment(key: &[u8], value: &[u8]) -> Option<(u64, Facts)> {
+    let base = u64::from_be_bytes(key.strip_prefix(&[SEGMENT])?.try_into().ok()?);
+    let facts = Facts {
+        first_ms: u64_at(value, 0)?.cast_signed(),
+        newest_ms: u64_at(value, 8)?.cast_signed(),
+        messages: u64_at(value, 16)?,
+    };
+    Some((base, facts))
+}
+
+/// `start` is where the log starts.
+pub(super) fn applied_value(applied: Applied, start: u64) -> Vec<u8> {
+    let (position, last_record) = (applied.position.to_le_bytes(), applied.last_record.to_le_bytes());
+    match start {
+        0 => [&[VERSION], &position[..], &last_record].concat(),
+        start => [&[VERSION_WITH_START], &position[..], &last_record, &start.to_le_bytes()].concat(),
+    }
+}
+
+/// How much of the log is in the index, and where the log starts.
+pub(super) fn decode_applied(value: &[u8]) -> Option<(Applied, u64)> {
+    let start = match *value.first()? {
+        VERSION => 0,
+        VERSION_WITH_START => u64_at(value, 17)?,
+        _ => return None,
+    };
+    Some((Applied { position: u64_at(value, 1)?, last_record: u64_at(value, 9)? }, start))
 }

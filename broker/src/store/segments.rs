@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Bytes, BytesMut};
 use parking_lot::{Mutex, RwLock};
 
+use super::disk::Disk;
 use super::error::StoreError;
 use super::record::{self, APPEND_HEAD};
 use super::segment::Segment;
@@ -39,6 +40,42 @@ impl Segments {
         self.list.write().push(segment);
     }
 
+    /// The first position of the segment that a position lies in; 0 if it lies before all.
+    pub(super) fn base_of(&self, position: u64) -> u64 {
+        base_of(&self.list.read(), position)
+    }
+
+    /// The first position of the first segment.
+    pub(super) fn first_base(&self) -> u64 {
+        self.list.read().first().map_or(0, |segment| segment.base)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.read().len()
+    }
+
+    /// All of them, in order; the last one is being written.
+    pub(super) fn all(&self) -> Vec<Arc<Segment>> {
+        self.list.read().clone()
+    }
+
+    /// Removes the first segment if it ends at or before `until`: readers find nothing there from now on, and its file is gone from the
+    /// disk when this returns. `None` if there is nothing to remove.
+    pub(super) fn remove_first(&self, until: u64, disk: &dyn Disk) -> Option<io::Result<Arc<Segment>>> {
+        let first = {
+            let mut list = self.list.write();
+            let first = list.first().filter(|segment| segment.end() <= until && list.len() > 1)?.clone();
+            list.remove(0);
+            first
+        };
+        self.files.lock().retain(|(base, _)| *base != first.base);
+        if let Err(error) = disk.remove(&first.path) {
+            self.list.write().insert(0, first);
+            return Some(Err(error));
+        }
+        Some(Ok(first))
+    }
+
     /// Lets readers see the log up to here.
     pub(super) fn set_committed(&self, position: u64) {
         self.committed.store(position, Ordering::Release);
@@ -53,7 +90,10 @@ impl Segments {
     pub(super) fn read(&self, position: u64) -> Result<Bytes, StoreError> {
         let none = || StoreError::NotFound(position);
         let segment = self.find(position).ok_or_else(none)?;
-        let file = self.file(&segment).map_err(|error| read_error(&segment, error))?;
+        let file = self.file(&segment).map_err(|error| match self.has(&segment) {
+            true => read_error(&segment, error),
+            false => none(),
+        })?;
         let offset = position - segment.base;
 
         let mut first = [0; FIRST_READ];
@@ -93,6 +133,10 @@ impl Segments {
         list.get(after.checked_sub(1)?).filter(|segment| (segment.first()..segment.end()).contains(&position)).cloned()
     }
 
+    fn has(&self, segment: &Segment) -> bool {
+        self.base_of(segment.base) == segment.base
+    }
+
     /// An open file of the segment.
     fn file(&self, segment: &Segment) -> io::Result<Arc<File>> {
         let mut files = self.files.lock();
@@ -102,6 +146,10 @@ impl Segments {
             }
         } else {
             let file = OpenOptions::new().read(true).open(&segment.path)?;
+            // The file of one that was removed meanwhile is not kept: its space would stay taken.
+            if !self.has(segment) {
+                return Ok(Arc::new(file));
+            }
             if files.len() == OPEN_FILES {
                 files.remove(0);
             }
@@ -109,6 +157,12 @@ impl Segments {
         }
         files.last().map(|(_, file)| file.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
+}
+
+/// The first position of the segment that a position lies in; 0 if it lies before all.
+pub(super) fn base_of(segments: &[Arc<Segment>], position: u64) -> u64 {
+    let after = segments.partition_point(|segment| segment.base <= position);
+    after.checked_sub(1).and_then(|at| segments.get(at)).map_or(0, |segment| segment.base)
 }
 
 fn read_error(segment: &Segment, error: io::Error) -> StoreError {

@@ -1,5 +1,8 @@
 //! What the store's threads and handles share.
 
+use std::fmt;
+use std::sync::atomic::AtomicBool;
+
 use parking_lot::RwLock;
 
 use super::checkpoint::Alarm;
@@ -20,6 +23,15 @@ const OVERLAY_LIMIT: u64 = 8;
 /// The part of a segment that only what was admitted before may use when there is no next segment.
 const RESERVE: u64 = 16;
 
+/// What the index has.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Indexed {
+    /// Everything in the log before this position.
+    pub(super) position: u64,
+    /// Where the log starts.
+    pub(super) start: u64,
+}
+
 /// The store.
 pub(super) struct Shared {
     pub(super) options: Options,
@@ -35,7 +47,18 @@ pub(super) struct Shared {
     pub(super) segment_end: Counter,
     /// The end of what is in the index.
     indexed: Counter,
+    /// Where the log starts: as it says itself, and as the index has it. What lies before the latter can be removed.
+    start: Counter,
+    indexed_start: Counter,
     overlay_bytes: Counter,
+    /// Somebody is about to shorten the log.
+    pub(super) shortening: AtomicBool,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("dir", &self.options.dir).finish_non_exhaustive()
+    }
 }
 
 impl Shared {
@@ -46,7 +69,7 @@ impl Shared {
         state: RwLock<State>,
         index: Index,
         writer: &Writer,
-        indexed: u64,
+        indexed: Indexed,
     ) -> Self {
         let bell = match &options.drive {
             Drive::Threads => None,
@@ -64,11 +87,15 @@ impl Shared {
             counters: Counters::default(),
             segment_end: Counter::default(),
             indexed: Counter::default(),
+            start: Counter::default(),
+            indexed_start: Counter::default(),
             overlay_bytes: Counter::default(),
+            shortening: AtomicBool::new(false),
         };
         shared.segment_end.set(writer.segment_end());
-        shared.indexed.set(indexed);
-        shared.overlay_bytes.set(shared.state.read().bytes());
+        shared.indexed.set(indexed.position);
+        shared.indexed_start.set(indexed.start);
+        shared.set_applied(&shared.state.read());
         shared
     }
 
@@ -113,12 +140,25 @@ impl Shared {
     /// True if so much was committed that it should go to the index.
     pub(super) fn checkpoint_is_due(&self) -> bool {
         let grown = self.segments.committed().saturating_sub(self.indexed.get());
-        grown >= self.options.index_checkpoint_bytes || self.overlay_bytes.get() >= self.options.index_overlay_bytes
+        grown >= self.options.index_checkpoint_bytes
+            || self.overlay_bytes.get() >= self.options.index_overlay_bytes
+            || self.start.get() > self.indexed_start.get()
     }
 
-    /// Says how much memory waits for a checkpoint.
-    pub(super) fn set_overlay_bytes(&self, bytes: u64) {
-        self.overlay_bytes.set(bytes);
+    /// Notes what a changed state means for the threads.
+    pub(super) fn set_applied(&self, state: &State) {
+        self.overlay_bytes.set(state.bytes());
+        self.start.set(state.start());
+    }
+
+    /// Where the log starts.
+    pub(super) fn log_start(&self) -> u64 {
+        self.start.get()
+    }
+
+    /// Where the log starts according to the index.
+    pub(super) fn indexed_start(&self) -> u64 {
+        self.indexed_start.get()
     }
 
     /// Lets go of what a checkpoint wrote.
@@ -127,6 +167,7 @@ impl Shared {
         state.thaw(snapshot);
         self.overlay_bytes.set(state.bytes());
         self.indexed.set(snapshot.applied.position);
+        self.indexed_start.set(snapshot.start);
     }
 
     /// The end of what is in the index.

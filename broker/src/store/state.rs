@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::facts::{AllFacts, Facts};
 use super::held::HeldRow;
 use super::overlay::{Change, Overlay};
 use super::queues::{QueueChange, Queues};
@@ -15,6 +16,11 @@ pub(super) struct State {
     /// What a checkpoint is writing; older than `active`, newer than the index.
     frozen: Option<Arc<Overlay>>,
     pub(super) queues: Queues,
+    pub(super) facts: AllFacts,
+    /// The log is complete from here on: nothing before this position is needed to build this state again.
+    start: u64,
+    /// The lowest position that a row of a held message named since [`State::watch_held`].
+    lowest_held: Option<(u64, Keyspace)>,
     /// The end of the last record that is in here, and its start.
     applied: Applied,
 }
@@ -33,20 +39,29 @@ pub(super) struct Applied {
 pub(super) struct Snapshot {
     pub(super) overlay: Arc<Overlay>,
     pub(super) queues: Vec<QueueChange>,
+    pub(super) facts: Vec<(u64, Facts)>,
+    /// Where the log starts.
+    pub(super) start: u64,
     pub(super) applied: Applied,
 }
 
 impl State {
     /// An empty state on top of an index that goes this far.
-    pub(super) fn new(queues: Queues, applied: Applied) -> Self {
-        Self { queues, applied, ..Self::default() }
+    pub(super) fn new(queues: Queues, facts: AllFacts, start: u64, applied: Applied) -> Self {
+        Self { queues, facts, start, applied, ..Self::default() }
     }
 
-    /// Makes the changes of a record.
-    pub(super) fn apply(&mut self, position: u64, record_len: u64, body: &[u8]) {
+    /// Makes the changes of a record in the segment at `base`.
+    pub(super) fn apply(&mut self, base: u64, position: u64, record_len: u64, body: &[u8]) {
+        self.facts.begun(base);
         for located in Operations::new(body) {
             match located.operation {
-                Operation::Put { keyspace, key, value } => self.active.set(keyspace, key, Some(value)),
+                Operation::Put { keyspace, key, value } => {
+                    if let Some(needed) = HeldRow::needs(keyspace, key, value) {
+                        self.note_held(needed, keyspace);
+                    }
+                    self.active.set(keyspace, key, Some(value));
+                }
                 Operation::Delete { keyspace, key } => self.active.set(keyspace, key, None),
                 Operation::Append { queue, offset, meta, payload } => {
                     let entry = Entry {
@@ -57,6 +72,7 @@ impl State {
                         store_time_ms: meta.store_time_ms,
                     };
                     self.queues.append(queue, entry);
+                    self.facts.written(base, meta.store_time_ms);
                 }
                 Operation::Hold { keyspace, time_ms, queue, meta, payload } => {
                     let row = HeldRow {
@@ -68,8 +84,18 @@ impl State {
                         store_time_ms: meta.store_time_ms,
                     };
                     self.active.set(keyspace, &HeldRow::key(time_ms, row.position), Some(&row.value()));
+                    self.note_held(row.position, keyspace);
+                    self.facts.written(base, meta.store_time_ms);
                 }
-                Operation::Link { queue, entry } => self.queues.append(queue, entry),
+                Operation::Link { queue, entry } => {
+                    self.queues.append(queue, entry);
+                    self.facts.linked(entry.position, entry.store_time_ms);
+                }
+                Operation::Trim { queue, min, next } => self.queues.trim(queue, position, min, next),
+                Operation::Start { position } => {
+                    self.start = self.start.max(position);
+                    self.facts.forget_before(self.start);
+                }
                 Operation::DropTopic { topic } => {
                     self.queues.drop_topic(topic);
                     self.active.drop_topic(topic);
@@ -77,6 +103,11 @@ impl State {
             }
         }
         self.applied = Applied { position: position + record_len, last_record: position };
+    }
+
+    fn note_held(&mut self, position: u64, keyspace: Keyspace) {
+        let lowest = self.lowest_held.into_iter().chain([(position, keyspace)]).min();
+        self.lowest_held = lowest;
     }
 
     /// `None` if the index has to be asked.
@@ -106,6 +137,21 @@ impl State {
             .map(|overlay| overlay.into_iter().flat_map(move |overlay| overlay.between(keyspace, from, to)))
     }
 
+    /// Where the log starts.
+    pub(super) fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// From now on the rows of held messages that are written are watched, see [`State::lowest_held`].
+    pub(super) fn watch_held(&mut self) {
+        self.lowest_held = None;
+    }
+
+    /// The lowest position that a row of a held message named since [`State::watch_held`], and the row's keyspace.
+    pub(super) fn lowest_held(&self) -> Option<(u64, Keyspace)> {
+        self.lowest_held
+    }
+
     /// How far the state goes.
     pub(super) fn applied(&self) -> Applied {
         self.applied
@@ -115,7 +161,13 @@ impl State {
     pub(super) fn freeze(&mut self) -> Snapshot {
         let overlay = Arc::new(std::mem::take(&mut self.active));
         self.frozen = Some(overlay.clone());
-        Snapshot { overlay, queues: self.queues.changes(), applied: self.applied }
+        Snapshot {
+            overlay,
+            queues: self.queues.changes(),
+            facts: self.facts.take_changes(),
+            start: self.start,
+            applied: self.applied,
+        }
     }
 
     /// Lets go of what a checkpoint wrote.

@@ -34,6 +34,10 @@ pub struct Stats {
     pub log_durable: u64,
     /// The end of what is in the index.
     pub log_indexed: u64,
+    /// The first position of the oldest segment that is there.
+    pub log_start: u64,
+    /// Segments that are there, without the one that is kept ready.
+    pub segments: u64,
 }
 
 /// The counters behind [`Stats`].

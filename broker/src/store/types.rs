@@ -87,6 +87,21 @@ pub struct Entry {
     pub store_time_ms: i64,
 }
 
+/// One file of the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// The position of its first byte.
+    pub base: u64,
+    /// The position after its last byte; `end - base` is also its size on disk.
+    pub end: u64,
+    /// When the first message in it was taken, milliseconds since 1970, if it is known.
+    pub first_ms: Option<i64>,
+    /// When the newest message in it was taken or came into its queue, milliseconds since 1970, at the latest; `None` if there are none.
+    pub newest_ms: Option<i64>,
+    /// Messages whose payloads are in it, as far as it is known.
+    pub messages: u64,
+}
+
 /// What a change is for; decides which of the free space it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admit {

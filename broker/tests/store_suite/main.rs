@@ -14,4 +14,5 @@ mod disk_full;
 mod files;
 mod kill;
 mod model;
+mod shorten;
 mod support;

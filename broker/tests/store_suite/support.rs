@@ -11,7 +11,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use tempfile::TempDir;
 use waybill_broker::store::{
-    Batch, Commit, Committed, Disk, EntryMeta, HeldRow, Keyspace, Options, QueueKey, RealDisk, Store, StoreError,
+    Batch, Commit, Committed, Disk, EntryMeta, HeldRow, Keyspace, Options, QueueKey, RealDisk, Shortened, Store,
+    StoreError,
 };
 
 pub(crate) use super::files::temp_dir;
@@ -28,7 +29,7 @@ pub(crate) fn options(dir: &Path) -> Options {
     options.index_overlay_bytes = u64::MAX / 16;
     options.index_checkpoint_interval = Duration::from_secs(3600);
     options.space_retry_interval = Duration::from_millis(5);
-    options.disk = Arc::new(TestDisk { no_sync: true.into(), ..TestDisk::default() });
+    options.disk = Arc::new(TestDisk::without_sync());
     options
 }
 
@@ -37,7 +38,20 @@ pub(crate) fn open(dir: &Path) -> Store {
 }
 
 pub(crate) fn wait(commit: Commit) -> Result<Committed, StoreError> {
-    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(commit)
+    block_on(commit)
+}
+
+pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap().block_on(work)
+}
+
+/// Has the log start at the segment of `to`, or earlier where a held message lies.
+pub(crate) fn shorten(store: &Store, to: u64) -> Result<Shortened, StoreError> {
+    block_on(async {
+        let held = store.held().await?;
+        let cut = store.cut(held, to).await?;
+        store.shorten(cut).await
+    })
 }
 
 /// Waits for something that another thread brings about.
@@ -65,6 +79,8 @@ pub(crate) struct TestDisk {
     pub(crate) full: AtomicBool,
     /// The index cannot be written.
     pub(crate) index_full: AtomicBool,
+    /// No file can be removed.
+    pub(crate) keeps_files: AtomicBool,
     pub(crate) syncs: AtomicU64,
     /// Bytes that were written.
     pub(crate) written: AtomicU64,
@@ -74,6 +90,10 @@ pub(crate) struct TestDisk {
 }
 
 impl TestDisk {
+    pub(crate) fn without_sync() -> Self {
+        Self { no_sync: true.into(), ..Self::default() }
+    }
+
     /// Makes every sync wait until the answer is dropped.
     pub(crate) fn hold(&self) -> Held<'_> {
         *self.held.lock() = true;
@@ -127,6 +147,11 @@ impl Disk for TestDisk {
     fn allocate(&self, file: &File, size: u64) -> io::Result<()> {
         error_if(&self.full, io::ErrorKind::StorageFull)?;
         RealDisk.allocate(file, size)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        error_if(&self.keeps_files, io::ErrorKind::PermissionDenied)?;
+        RealDisk.remove(path)
     }
 
     fn before_index_write(&self) -> io::Result<()> {
@@ -195,6 +220,10 @@ pub(crate) struct Model {
     pub(crate) queues: BTreeMap<QueueKey, Vec<Message>>,
     /// Payloads of what is held, by keyspace and key.
     pub(crate) held: BTreeMap<(Keyspace, Vec<u8>), Vec<u8>>,
+    /// What comes next in queues that retention has emptied.
+    pub(crate) emptied: BTreeMap<QueueKey, u64>,
+    /// Where the log starts.
+    pub(crate) start: u64,
 }
 
 /// Where a payload of a batch went.
@@ -220,7 +249,8 @@ impl Model {
                 }
                 Change::Append { queue, skip, meta, payload } => {
                     let messages = self.queues.entry(*queue).or_default();
-                    let offset = messages.last().map_or(0, |message| message.offset + 1) + skip;
+                    let free = self.emptied.get(queue).copied().unwrap_or(0);
+                    let offset = messages.last().map_or(free, |message| message.offset + 1) + skip;
                     batch.append(*queue, offset, *meta, payload);
                     messages.push(Message { offset, position: 0, meta: *meta, payload: payload.clone() });
                     placed.push(Placed::Queue(*queue, messages.len() - 1));
@@ -258,7 +288,8 @@ impl Model {
         let value = self.keys.remove(&(keyspace, key.clone())).unwrap();
         let row = HeldRow::read(&key, &value).unwrap();
         let messages = self.queues.entry(row.queue).or_default();
-        let offset = messages.last().map_or(0, |message| message.offset + 1);
+        let free = self.emptied.get(&row.queue).copied().unwrap_or(0);
+        let offset = messages.last().map_or(free, |message| message.offset + 1);
         batch.link(row.queue, row.entry(offset, 7));
         batch.delete(keyspace, &key);
         let meta = EntryMeta { tag_hash: row.tag_hash, store_time_ms: 7 };
@@ -268,6 +299,28 @@ impl Model {
     pub(crate) fn drop_topic(&mut self, store: &Store, topic: u32) {
         wait(store.drop_topic(topic)).unwrap();
         self.queues.retain(|queue, _| queue.topic != topic);
+        self.emptied.retain(|queue, _| queue.topic != topic);
+    }
+
+    /// Shortens the log, and forgets here what is gone by that.
+    pub(crate) fn shorten(&mut self, store: &Store, to: u64) {
+        let start = shorten(store, to).unwrap().start;
+        assert!(start >= self.start);
+        self.forget_before(start);
+        eventually("the old segments are removed", || store.stats().log_start == start);
+    }
+
+    pub(crate) fn forget_before(&mut self, start: u64) {
+        self.start = start;
+        for (queue, messages) in &mut self.queues {
+            let Some(last) = messages.last() else { continue };
+            self.emptied.insert(*queue, last.offset + 1);
+            let gone = messages.iter().position(|message| message.position >= start).unwrap_or(messages.len());
+            messages.drain(..gone);
+        }
+        for (_, key) in self.held.keys() {
+            assert!(u64::from_be_bytes(key[8..].try_into().unwrap()) >= start, "a held message is gone");
+        }
     }
 
     /// Compares everything. Payloads with a byte in `harmed` may be unreadable, but not wrong.
@@ -313,8 +366,9 @@ impl Model {
     }
 
     fn check_queue(&self, store: &Store, queue: QueueKey, messages: &[Message], harmed: &std::ops::Range<u64>) {
+        let free = self.emptied.get(&queue).copied().unwrap_or(0);
         let bounds =
-            messages.first().zip(messages.last()).map_or((0, 0), |(first, last)| (first.offset, last.offset + 1));
+            messages.first().zip(messages.last()).map_or((free, free), |(first, last)| (first.offset, last.offset + 1));
         assert_eq!(store.bounds(queue), bounds);
         let entries = store.entries(queue, 0, usize::MAX).unwrap();
         assert_eq!(entries.len(), messages.len());
@@ -323,7 +377,11 @@ impl Model {
             assert_eq!(entry.position, message.position);
             assert_eq!(entry.len as usize, message.payload.len());
             assert_eq!((entry.tag_hash, entry.store_time_ms), (message.meta.tag_hash, message.meta.store_time_ms));
-            check_payload(store, message.position, &message.payload, harmed);
+            if message.position < self.start {
+                assert!(matches!(store.read(message.position), Err(StoreError::NotFound(_))));
+            } else {
+                check_payload(store, message.position, &message.payload, harmed);
+            }
         }
         for from in (0..bounds.1 + 2).step_by(1 + entries.len() / 7) {
             let expected: Vec<_> = entries.iter().filter(|entry| entry.offset >= from).take(3).copied().collect();
