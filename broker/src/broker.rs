@@ -22,6 +22,7 @@ use crate::error::BrokerError;
 use crate::limits;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
+use crate::retention::Memory;
 use crate::server::{self, Channel, Peer};
 use crate::store::{Health, Options};
 
@@ -38,6 +39,7 @@ pub struct Broker {
     clients: Mutex<Clients>,
     /// None: leases are never given back before their time.
     liveness: Option<Mutex<Liveness>>,
+    retention: Mutex<Memory>,
     port: AtomicU16,
     stop: CancellationToken,
 }
@@ -98,6 +100,7 @@ impl Broker {
             core: ArcSwap::from_pointee(core),
             clients: Mutex::default(),
             liveness,
+            retention: Mutex::default(),
             stop: CancellationToken::new(),
         });
         broker.metrics.watch_store(&broker);
@@ -192,6 +195,15 @@ impl Broker {
 
     pub(crate) fn is_stopping(&self) -> bool {
         self.stop.is_cancelled()
+    }
+
+    /// Cancelled when the broker stops.
+    pub(crate) fn stopping(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    pub(crate) fn retention(&self) -> &Mutex<Memory> {
+        &self.retention
     }
 
     pub(crate) fn clients(&self) -> MutexGuard<'_, Clients> {
@@ -331,10 +343,10 @@ impl Broker {
         }
     }
 
-    /// Delivers delayed messages when they are due, and looks after the store and after silent clients once a second, until the broker
-    /// stops. [`Broker::serve`] does it; whoever only calls [`Broker::handle`] runs it beside.
+    /// Delivers delayed messages when they are due, drops old ones, and looks after the store and after silent clients once a second,
+    /// until the broker stops. [`Broker::serve`] does it; whoever only calls [`Broker::handle`] runs it beside.
     pub async fn keep_house(self: Arc<Self>) {
-        tokio::join!(self.deliver_delayed(), self.look_after());
+        tokio::join!(self.deliver_delayed(), self.keep_log_short(), self.look_after());
     }
 
     /// One batch after the other while messages are due, and other work between them.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
 
 use crate::limits;
+use crate::retention::Policy;
 
 /// When a send, a lease or an acknowledgement is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -46,6 +47,12 @@ pub struct BrokerConfig {
     pub mapped_file_size_commit_log: u64,
     /// Bytes of log after which the index is checkpointed.
     pub index_checkpoint_bytes: u64,
+    /// Hours after which messages go, 1 to 876000, whether they were consumed or not.
+    pub file_reserved_time: u64,
+    /// How full the disk may be, in percent, 10 to 100: beyond it the oldest messages go, even if they are younger. 100 = as full as it gets.
+    pub disk_max_used_space_ratio: u64,
+    /// Bytes that the log may take: beyond it the oldest messages go. 0 = as much as the disk allows; else at least 4 segments.
+    pub log_bytes_max: u64,
     /// Create a topic when a message is sent to it.
     pub auto_create_topic_enable: bool,
     /// Message type of topics created so: NORMAL, FIFO, DELAY, TRANSACTION or MIXED.
@@ -100,6 +107,9 @@ impl Default for BrokerConfig {
             flush_disk_type: FlushDiskType::Sync,
             mapped_file_size_commit_log: 64 << 20,
             index_checkpoint_bytes: 64 << 20,
+            file_reserved_time: 72,
+            disk_max_used_space_ratio: 75,
+            log_bytes_max: 0,
             auto_create_topic_enable: false,
             auto_create_topic_message_type: "NORMAL".into(),
             auto_create_subscription_group: false,
@@ -119,6 +129,17 @@ impl Default for BrokerConfig {
             transaction_check_max: 15,
             transaction_give_up_after: 3 * 86_400_000,
             shutdown_grace_seconds: 10,
+        }
+    }
+}
+
+impl BrokerConfig {
+    /// How long messages are kept.
+    pub(crate) fn retention(&self) -> Policy {
+        Policy {
+            age_ms: i64::try_from(self.file_reserved_time.saturating_mul(3_600_000)).unwrap_or(i64::MAX),
+            disk_max_percent: self.disk_max_used_space_ratio,
+            log_bytes_max: self.log_bytes_max,
         }
     }
 }
@@ -151,6 +172,11 @@ impl Validate for BrokerConfig {
         }
         within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1 << 20, 1 << 30)?;
         within("indexCheckpointBytes", self.index_checkpoint_bytes, 64 << 10, 1 << 34)?;
+        within("fileReservedTime", self.file_reserved_time, 1, 876_000)?;
+        within("diskMaxUsedSpaceRatio", self.disk_max_used_space_ratio, 10, 100)?;
+        if self.log_bytes_max != 0 {
+            within("logBytesMax", self.log_bytes_max, 4 * self.mapped_file_size_commit_log, 1 << 60)?;
+        }
         within("defaultTopicQueueNums", u64::from(self.default_topic_queue_nums), 1, 1024)?;
         within(
             "maxMessageSize",

@@ -21,6 +21,7 @@ pub mod lease;
 pub mod limits;
 mod liveness;
 mod metrics;
+pub mod retention;
 pub mod server;
 pub mod store;
 pub mod timer;

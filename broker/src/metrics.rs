@@ -18,6 +18,7 @@ use waybill_protocol::remoting::codes;
 
 use crate::Broker;
 use crate::lease::Counts;
+use crate::retention::{By, Cause};
 use crate::store::{Entry, Health};
 use crate::transaction::Decision;
 
@@ -43,6 +44,16 @@ struct ByCode {
     response_code: i32,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByCause {
+    cause: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByPromise {
+    promised: &'static str,
+}
+
 /// The broker's counters.
 #[derive(Debug)]
 pub struct Metrics {
@@ -65,6 +76,9 @@ pub struct Metrics {
     clients_gone: Counter,
     leases_of_gone: Counter,
     clients_not_watched: Counter,
+    segments_dropped: Family<ByCause, Counter>,
+    bytes_dropped: Family<ByCause, Counter>,
+    messages_dropped: Family<ByCause, Counter>,
     timer_held: Family<ByTopic, Counter>,
     timer_moved: Family<ByTopic, Counter>,
     timer_recalled: Counter,
@@ -98,6 +112,9 @@ impl Default for Metrics {
             clients_gone: Counter::default(),
             leases_of_gone: Counter::default(),
             clients_not_watched: Counter::default(),
+            segments_dropped: Family::default(),
+            bytes_dropped: Family::default(),
+            messages_dropped: Family::default(),
             timer_held: Family::default(),
             timer_moved: Family::default(),
             timer_recalled: Counter::default(),
@@ -212,6 +229,17 @@ impl Default for Metrics {
             "Delayed messages dropped because their topic was deleted",
             metrics.timer_dropped.clone(),
         );
+        for (name, help, family) in [
+            (
+                "waybill_retention_segments_dropped",
+                "Segments of the log that retention dropped",
+                &metrics.segments_dropped,
+            ),
+            ("waybill_retention_bytes_dropped", "Bytes of the log that retention dropped", &metrics.bytes_dropped),
+            ("waybill_retention_messages_dropped", "Messages that retention dropped", &metrics.messages_dropped),
+        ] {
+            registry.register(name, help, family.clone());
+        }
         drop(registry);
         metrics
     }
@@ -346,6 +374,24 @@ impl Metrics {
         self.timer_dropped.inc_by(count);
     }
 
+    /// Retention has dropped a segment.
+    pub(crate) fn dropped(&self, cause: Cause, bytes: u64, messages: u64) {
+        let label = ByCause {
+            cause: match cause {
+                Cause::Age => "age",
+                Cause::Disk => "disk",
+            },
+        };
+        self.segments_dropped.get_or_create(&label).inc();
+        self.bytes_dropped.get_or_create(&label).inc_by(bytes);
+        self.messages_dropped.get_or_create(&label).inc_by(messages);
+    }
+
+    /// Retention has taken messages from queues of topics with a time of their own.
+    pub(crate) fn dropped_of_topics(&self, messages: u64) {
+        self.messages_dropped.get_or_create(&ByCause { cause: "topic" }).inc_by(messages);
+    }
+
     pub(crate) fn store_reopened(&self) {
         self.reopened.inc();
     }
@@ -405,6 +451,31 @@ fn encode_delays(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result
     ConstGauge::new(overdue).encode(metric)
 }
 
+/// How long the log is, and what keeps it from getting shorter.
+fn encode_log(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+    let segments = broker.core().store().segments();
+    let bytes: u64 = segments.iter().map(|segment| segment.end.saturating_sub(segment.base)).sum();
+    let oldest = segments.iter().find_map(|segment| segment.first_ms);
+    let age_ms = oldest.map_or(0, |oldest| broker.now().saturating_sub(oldest).max(0));
+    for (name, help, value) in [
+        ("waybill_store_segments", "Segments of the log", i64::try_from(segments.len()).unwrap_or(i64::MAX)),
+        ("waybill_store_log_bytes", "Bytes of disk that the log takes", i64::try_from(bytes).unwrap_or(i64::MAX)),
+        ("waybill_store_oldest_message_seconds", "Age of the oldest message in the log", age_ms / 1000),
+    ] {
+        ConstGauge::new(value).encode(encoder.encode_descriptor(name, help, None, MetricType::Gauge)?)?;
+    }
+    let retained = broker.retained();
+    let help = "Segments that stay only because messages in them, or before them, are promised";
+    let mut family =
+        encoder.encode_descriptor("waybill_retention_segments_held_back", help, None, MetricType::Gauge)?;
+    for by in By::ALL {
+        let held_back = if retained.held_by == Some(by) { retained.held_back } else { 0 };
+        let gauge = ConstGauge::new(i64::try_from(held_back).unwrap_or(i64::MAX));
+        gauge.encode(family.encode_family(&ByPromise { promised: by.word() })?)?;
+    }
+    Ok(())
+}
+
 /// The store's own numbers, read at each scrape.
 struct StoreMetrics(Weak<Broker>);
 
@@ -460,6 +531,7 @@ impl Collector for StoreMetrics {
             let labels = ByTopicAndGroup { topic, consumer_group };
             ConstGauge::new(i64::try_from(filters).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
         }
+        encode_log(&broker, &mut encoder)?;
         encode_groups(&broker, &mut encoder)?;
         encode_delays(&broker, &mut encoder)
     }

@@ -49,7 +49,7 @@ impl Ledger {
 async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
     let dir = tempfile::tempdir().unwrap();
     let config = dir.path().join("broker.yaml");
-    std::fs::write(&config, "mappedFileSizeCommitLog: 1048576\nindexCheckpointBytes: 131072\nmaxMessageSize: 65536\n")
+    std::fs::write(&config, "mappedFileSizeCommitLog: 1048576\nindexCheckpointBytes: 131072\nmaxMessageSize: 65536\ndiskMaxUsedSpaceRatio: 100\n")
         .unwrap();
     let (store, config) = (dir.path().join("store"), ["--config", config.to_str().unwrap()]);
     let ledger = Arc::new(Mutex::new(Ledger::default()));

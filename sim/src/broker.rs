@@ -104,6 +104,8 @@ impl BrokerNode {
             store_path_root_dir: self.dir.clone(),
             client_gone_after: if self.moving.is_some() { 0 } else { self.sim.plan.gone_after_ms.cast_unsigned() },
             max_message_size: 4096,
+            // The disk of the machine that simulates is none of the simulated ones.
+            disk_max_used_space_ratio: 100,
             ..BrokerConfig::default()
         };
         let broker = Broker::open_with(config, clock.clone(), |options| {

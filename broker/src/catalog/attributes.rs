@@ -9,11 +9,23 @@ use crate::error::BrokerError;
 /// The attribute that says which kind of messages a topic takes.
 pub const MESSAGE_TYPE: &str = "message.type";
 
+/// The attribute that says after how many hours messages of the topic go, if earlier than others.
+const RESERVE_TIME: &str = "reserve.time";
+
 const MESSAGE_TYPES: [&str; 6] = ["UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"];
 
 /// The kind of messages a topic takes; NORMAL if nothing is said.
 pub fn message_type(config: &TopicConfig) -> &str {
     config.attributes.get(MESSAGE_TYPE).map_or("NORMAL", String::as_str)
+}
+
+/// After how many hours messages of the topic go, if it has a time of its own.
+pub fn reserved_hours(config: &TopicConfig) -> Option<i64> {
+    config.attributes.get(RESERVE_TIME).and_then(|value| hours(value))
+}
+
+fn hours(value: &str) -> Option<i64> {
+    value.parse().ok().filter(|hours| (1..=876_000).contains(hours))
 }
 
 /// The attributes of a topic after a text of changes. `old` is what it has, `None` for a topic that is being created.
@@ -53,11 +65,11 @@ pub fn apply_attributes(
 pub(super) fn check(attributes: &BTreeMap<String, String>) -> Result<(), BrokerError> {
     for (key, value) in attributes {
         let allowed: &[&str] = match key.as_str() {
+            RESERVE_TIME if hours(value).is_some() => continue,
             MESSAGE_TYPE => &MESSAGE_TYPES,
             "queue.type" => &["SimpleCQ"],
             "cleanup.policy" => &["DELETE"],
-            // Hours; retention is the same for all topics, which -1 stands for.
-            "reserve.time" => &["-1"],
+            RESERVE_TIME => &["-1", "1 to 876000 (hours)"],
             other => return Err(BrokerError::InvalidParameter(format!("attribute {other:?} is not known"))),
         };
         if !allowed.contains(&value.as_str()) {
@@ -105,13 +117,16 @@ mod tests {
         }
         check(&map(&[("queue.type", "SimpleCQ"), ("cleanup.policy", "DELETE"), ("reserve.time", "-1")]))
             .expect("the defaults");
+        check(&map(&[("reserve.time", "72")])).expect("hours");
         for (key, value) in [
             (MESSAGE_TYPE, "SOMETIMES"),
             (MESSAGE_TYPE, "fifo"),
             (MESSAGE_TYPE, ""),
             ("queue.type", "BatchCQ"),
             ("cleanup.policy", "COMPACTION"),
-            ("reserve.time", "72"),
+            ("reserve.time", "0"),
+            ("reserve.time", "876001"),
+            ("reserve.time", "3d"),
             ("colour", "red"),
             ("", "x"),
         ] {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use waybill_protocol::names::DLQ_PREFIX;
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
-pub use attributes::{MESSAGE_TYPE, apply_attributes, message_type};
+pub use attributes::{MESSAGE_TYPE, apply_attributes, message_type, reserved_hours};
 
 use crate::error::BrokerError;
 use crate::store::{Batch, Keyspace, Store};

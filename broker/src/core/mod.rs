@@ -22,6 +22,7 @@ mod redrive;
 mod redriven;
 mod reset;
 mod restore;
+mod retain;
 mod send;
 mod shrink;
 mod source;

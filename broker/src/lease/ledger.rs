@@ -149,6 +149,34 @@ impl Ledger {
         self.queues.insert(queue, Queue::new(progress, self.ordered));
     }
 
+    /// Retention is about to take what lies below these offsets (queue, offset): of that nothing is given out that was not yet, and what
+    /// nobody holds is done. What somebody holds stays, and stays takeable when it is given back. Answers whether there is nothing left.
+    pub fn leave_behind(&mut self, now_ms: i64, mins: &[(u32, u64)], changes: &mut Vec<Change>) -> bool {
+        let now = self.tick(now_ms);
+        let mut left = false;
+        for (id, min) in mins {
+            let Some(queue) = self.queues.get_mut(id) else { continue };
+            queue.advance(now);
+            let below: Vec<(u64, bool)> = queue
+                .iter()
+                .take_while(|(offset, _)| offset < min)
+                .map(|(offset, lease)| (offset, lease.is_live(now)))
+                .collect();
+            for (offset, live) in below {
+                left |= live;
+                if !live {
+                    queue.remove(offset);
+                    changes.push(Change::Delete(*id, offset));
+                }
+            }
+            if queue.progress.next < *min {
+                queue.progress.next = *min;
+                changes.push(Change::Progress(*id, queue.progress));
+            }
+        }
+        !left
+    }
+
     /// When a poll that found nothing at `now_ms` should look again: the earliest deadline later than that.
     #[must_use]
     pub fn next_deadline(&self, now_ms: i64, queues: Range<u32>) -> Option<i64> {
@@ -190,6 +218,11 @@ impl Ledger {
     #[must_use]
     pub fn get(&self, queue: u32, offset: u64) -> Option<&Lease> {
         self.queues.get(&queue)?.get(offset)
+    }
+
+    /// What somebody holds, as (queue, offset), in order.
+    pub fn live(&self, now_ms: i64) -> impl Iterator<Item = (u32, u64)> {
+        self.queues.iter().flat_map(move |(id, queue)| queue.live(now_ms).map(|offset| (*id, offset)))
     }
 
     /// All open rows as (queue, offset, lease), in order.

@@ -68,6 +68,11 @@ impl Queue {
         self.open.iter().map(|(offset, lease)| (*offset, lease))
     }
 
+    /// The offsets of the live rows, in order.
+    pub(super) fn live(&self, now_ms: i64) -> impl Iterator<Item = u64> {
+        self.iter().filter(move |(_, lease)| lease.is_live(now_ms)).map(|(offset, _)| offset)
+    }
+
     pub(super) fn open_len(&self) -> usize {
         self.open.len()
     }

@@ -1,0 +1,198 @@
+//! kill -9 while messages are sent, consumed, acknowledged and dropped: the log stays short, offsets are never given out twice, what was
+//! acknowledged does not return, and what somebody holds stays.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
+
+#[path = "support/process.rs"]
+mod process;
+mod support;
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use process::{BrokerProcess, Client};
+use support::{Got, Rig};
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader,
+    SendMessageResponseHeader, SubscriptionGroupConfig,
+};
+
+const CYCLES: u32 = 25;
+const SEGMENT: u64 = 1 << 20;
+const LOG_MAX: u64 = 4 * SEGMENT;
+
+#[derive(Default)]
+struct Seen {
+    /// Offsets that a send was answered with, by queue.
+    offsets: HashMap<i32, HashSet<i64>>,
+    acked: HashSet<String>,
+    wrong: Vec<String>,
+    deliveries: u64,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn crashes_while_messages_are_dropped_break_no_promise() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = dir.path().join("broker.yaml");
+    std::fs::write(
+        &config,
+        format!(
+            "mappedFileSizeCommitLog: {SEGMENT}\nindexCheckpointBytes: 131072\nmaxMessageSize: 65536\n\
+             diskMaxUsedSpaceRatio: 100\nlogBytesMax: {LOG_MAX}\n"
+        ),
+    )
+    .unwrap();
+    let (store, config) = (dir.path().join("store"), ["--config", config.to_str().unwrap()]);
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let (mut held, mut longest, mut index_lost) = (None, 0, 0);
+    for cycle in 0..CYCLES {
+        // Now and then the index is lost as well.
+        if cycle % 5 == 4 {
+            std::fs::remove_dir_all(store.join("index")).unwrap();
+            index_lost += 1;
+        }
+        let broker = BrokerProcess::start(&store, &config);
+        let client = Client::connect(broker.address).await;
+        if cycle == 0 {
+            prepare(&client).await;
+        }
+        let load: Vec<_> = (0..4)
+            .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&seen))))
+            .chain((0..2).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&seen)))))
+            .collect();
+        // Long enough for the broker to look at its log, and different each time.
+        tokio::time::sleep(Duration::from_millis(1_000 + u64::from(cycle * 13 % 200))).await;
+        // For a while somebody holds the oldest message that a group can have.
+        if cycle == CYCLES / 2 {
+            held = pop(&client, "holder", 3_600_000, 1).await.unwrap_or_default().pop();
+            assert!(held.is_some());
+        }
+        if cycle == CYCLES / 2 + 5 {
+            let got: Got = held.take().expect("it is held");
+            assert_eq!(ack(&client, "holder", &got).await, Some(response::SUCCESS), "what is held stays");
+        }
+        if cycle < CYCLES / 2 {
+            longest = longest.max(log_bytes(&store));
+        }
+        broker.kill();
+        for task in load {
+            task.await.unwrap();
+        }
+        let seen = seen.lock();
+        assert!(seen.wrong.is_empty(), "in cycle {cycle}: {:?}", seen.wrong);
+    }
+    let first = std::fs::read_dir(store.join("log")).unwrap();
+    let bases = first.filter_map(|file| file.unwrap().path().file_stem()?.to_str()?.parse::<u64>().ok());
+    let start = bases.min().unwrap();
+    let seen = seen.lock();
+    let sent: usize = seen.offsets.values().map(HashSet::len).sum();
+    println!(
+        "{CYCLES} cycles of kill -9, {index_lost} of them without the index: {sent} sends and {} acks answered OK, {} deliveries; \
+         {start} bytes of log dropped, at most {longest} there before somebody held the oldest",
+        seen.acked.len(),
+        seen.deliveries
+    );
+    assert!(start > 10 * SEGMENT, "little was dropped: {start} bytes");
+    // What is written in two lives of the broker, at most, beside what may be there.
+    assert!(longest < 100 * SEGMENT, "the log grew to {longest} bytes");
+    assert!(seen.acked.len() > 100 && sent > 1_000);
+}
+
+/// What the files of the log take.
+fn log_bytes(store: &Path) -> u64 {
+    let files = std::fs::read_dir(store.join("log")).unwrap();
+    // One may go meanwhile.
+    files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
+}
+
+async fn prepare(client: &Client) {
+    let topic = CreateTopicRequestHeader {
+        topic: "t".into(),
+        default_topic: "TBW102".into(),
+        read_queue_nums: 4,
+        write_queue_nums: 4,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG".into(),
+        ..Default::default()
+    };
+    let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
+    for group in ["g", "holder"] {
+        let group = SubscriptionGroupConfig { group_name: group.into(), retry_max_times: 10_000, ..Default::default() };
+        commands.push(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()));
+    }
+    for command in commands {
+        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
+    }
+}
+
+async fn send_without_end(client: Client, name: String, seen: Arc<Mutex<Seen>>) {
+    let body = "x".repeat(20_000);
+    for n in 0.. {
+        let id = format!("{name}-{n}");
+        let Some(answer) = client.call(Rig::send_command("t", &id, None, &body)).await else { return };
+        if answer.code != response::SUCCESS {
+            // While somebody holds the oldest, the log is too long; nothing else may refuse.
+            seen.lock().wrong.push(format!("{} {:?}", answer.code, answer.remark));
+            return;
+        }
+        let at: SendMessageResponseHeader = answer.header().unwrap();
+        let mut seen = seen.lock();
+        if !seen.offsets.entry(at.queue_id).or_default().insert(at.queue_offset) {
+            seen.wrong.push(format!("offset {} of queue {} was given out twice", at.queue_offset, at.queue_id));
+        }
+    }
+}
+
+async fn consume_without_end(client: Client, seen: Arc<Mutex<Seen>>) {
+    while let Some(got) = pop(&client, "g", 1_000, 16).await {
+        for (n, got) in got.iter().enumerate() {
+            {
+                let mut seen = seen.lock();
+                seen.deliveries += 1;
+                if seen.acked.contains(&got.id()) {
+                    let id = got.id();
+                    seen.wrong.push(format!("{id} was acknowledged and comes again"));
+                }
+            }
+            if n % 4 == 3 {
+                continue;
+            }
+            match ack(&client, "g", got).await {
+                Some(response::SUCCESS) => drop(seen.lock().acked.insert(got.id())),
+                // It ran out, and is with the other or was dropped.
+                Some(response::NO_MESSAGE) => {}
+                Some(code) => panic!("{code}"),
+                None => return,
+            }
+        }
+    }
+}
+
+async fn pop(client: &Client, group: &str, invisible_ms: i64, max: i32) -> Option<Vec<Got>> {
+    let header = PopMessageRequestHeader {
+        consumer_group: group.into(),
+        topic: "t".into(),
+        queue_id: -1,
+        max_msg_nums: max,
+        invisible_time: invisible_ms,
+        poll_time: 200,
+        init_mode: 0,
+        ..Default::default()
+    };
+    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
+    Some(if answer.code == response::POLLING_TIMEOUT { Vec::new() } else { support::got(&answer) })
+}
+
+async fn ack(client: &Client, group: &str, got: &Got) -> Option<i32> {
+    let header = AckMessageRequestHeader {
+        consumer_group: group.into(),
+        topic: "t".into(),
+        queue_id: got.handle.queue_id,
+        extra_info: got.handle.to_string(),
+        offset: got.handle.offset,
+    };
+    Some(client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?.code)
+}
