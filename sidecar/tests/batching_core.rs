@@ -22,7 +22,7 @@ fn target(topic: &str) -> Target {
 }
 
 fn item(value: u32) -> Item<u32> {
-    Item { value, bytes: 100, most: usize::MAX, start_by: NEVER }
+    Item { value, bytes: 100, most: usize::MAX, start_by: NEVER, number: 0 }
 }
 
 fn items(values: impl IntoIterator<Item = u32>) -> Vec<Item<u32>> {
@@ -170,6 +170,33 @@ fn a_request_refused_as_a_whole_comes_again_first_and_in_order() {
     assert_eq!(world.take(0, &plan), [[0, 1]]);
     assert_eq!(world.end(&plan), [[2, 3]]);
     assert_eq!(world.end(&plan), [[9]]);
+}
+
+#[test]
+fn of_two_refused_requests_the_entries_keep_their_order_whichever_is_heard_of_first() {
+    let plan = Plan { batches_of_target: 2, ..batches(2) };
+    for first_heard in [0, 1] {
+        let mut core = Core::new(ROOMY);
+        let broker: Arc<str> = "a".into();
+        assert!(core.push(&broker, &target("t"), items(0..5)).is_empty());
+        let mut under_way = VecDeque::new();
+        for effect in core.take(&broker, 0, &plan) {
+            let Effect::Send(slot, sent) = effect else { panic!("nothing is late") };
+            under_way.push_back((slot, sent));
+        }
+        assert_eq!(under_way.len(), 2);
+        under_way.rotate_left(first_heard);
+        for (slot, refused) in under_way {
+            core.again(&broker, &target("t"), refused);
+            core.ended(&slot);
+        }
+        let mut order = Vec::new();
+        for effect in core.take(&broker, 0, &batches(9)) {
+            let Effect::Send(_slot, sent) = effect else { panic!("nothing is late") };
+            order.extend(sent.into_iter().map(|item| item.value));
+        }
+        assert_eq!(order, [0, 1, 2, 3, 4]);
+    }
 }
 
 #[test]
@@ -343,7 +370,7 @@ proptest! {
                 Event::Push { broker, topic, count, most, patience } => {
                     let target = target(["t", "u", "v"][topic]);
                     let items: Vec<_> = (next..next + count as u32)
-                        .map(|value| Item { value, bytes: 100, most, start_by: model.now + 1_000 + patience })
+                        .map(|value| Item { bytes: 100, most, start_by: model.now + 1_000 + patience, ..item(value) })
                         .collect();
                     next += count as u32;
                     for item in &items {

@@ -173,6 +173,7 @@ impl MessageService {
                 bytes: entry.bytes(),
                 most: entry.most().min(most_of_group),
                 start_by,
+                number: 0,
                 value: entry,
             };
             match runs.last_mut() {

@@ -30,6 +30,8 @@ pub struct Item<T> {
     pub most: usize,
     /// Not sent after this time, in milliseconds: nobody would wait for the answer.
     pub start_by: i64,
+    /// The core counts the entries that it takes over. 0 for one that it has not seen.
+    pub number: u64,
 }
 
 /// A request that is under way. When it has ended, in whatever way, [`Core::ended`] must be told, once.
@@ -124,13 +126,15 @@ pub struct Core<T> {
     lanes: HashMap<Arc<str>, Lane<T>>,
     waiting: usize,
     limits: Limits,
+    /// [`Item::number`] of the entry that was taken over last.
+    last: u64,
 }
 
 impl<T> Core<T> {
     /// Nothing waits.
     #[must_use]
     pub fn new(limits: Limits) -> Self {
-        Self { lanes: HashMap::new(), waiting: 0, limits }
+        Self { lanes: HashMap::new(), waiting: 0, limits, last: 0 }
     }
 
     /// Takes over entries of one target. Call [`Self::take`] afterwards.
@@ -146,6 +150,10 @@ impl<T> Core<T> {
         let room = room.min(self.limits.of_all.saturating_sub(self.waiting)).min(items.len());
         let mut taken = items;
         let left = taken.split_off(room);
+        for item in &mut taken {
+            self.last += 1;
+            item.number = self.last;
+        }
         lane.waiting += taken.len();
         self.waiting += taken.len();
         if !taken.is_empty() {
@@ -156,8 +164,8 @@ impl<T> Core<T> {
         left
     }
 
-    /// Entries of a request that was refused as a whole, to be sent before all others of their target. They are taken
-    /// whatever waits: they were let in before.
+    /// Entries of a request that was refused as a whole, to be sent before all that were handed over after them: of two such
+    /// requests either may be heard of first. They are taken whatever waits: they were let in before.
     pub fn again(&mut self, broker: &Arc<str>, target: &Target, items: Vec<Item<T>>) {
         if items.is_empty() {
             return;
@@ -165,7 +173,12 @@ impl<T> Core<T> {
         let lane = self.lanes.entry(Arc::clone(broker)).or_insert_with(Lane::new);
         lane.waiting += items.len();
         self.waiting += items.len();
-        lane.put(target, |waiting| items.into_iter().rev().for_each(|item| waiting.push_front(item)));
+        lane.put(target, |waiting| {
+            for item in items {
+                let place = waiting.partition_point(|other| other.number <= item.number);
+                waiting.insert(place, item);
+            }
+        });
     }
 
     /// A request has ended. Call [`Self::take`] afterwards.
