@@ -17,11 +17,7 @@ const MOST: usize = 256;
 const UNDER_WAY: usize = 4;
 
 fn config(rig: &BrokerRig) -> Live<Config> {
-    Live::fixed(Config {
-        enable_batch_ack: true,
-        batch_change_invisible_time_max_num: MOST as i64,
-        ..rig.config()
-    })
+    Live::fixed(Config { enable_batch_ack: true, batch_change_invisible_time_max_num: MOST as i64, ..rig.config() })
 }
 
 /// Handles of leased messages, every hundredth of which is somebody else's by now.
