@@ -415,6 +415,49 @@ fn a_topic_that_is_dropped_at_any_step_stays_dropped() {
 }
 
 #[test]
+fn rows_that_change_at_any_step_keep_their_last_value() {
+    let filled = temp_dir();
+    let store = open(filled.path());
+    let model = fill(&store);
+    store.close().unwrap();
+    let (mut step, mut steps) = (0, 1);
+    while step < steps {
+        let dir = crash_image(filled.path());
+        let mut options = options(dir.path());
+        options.drive = Drive::ByHand { bell: Arc::default() };
+        let store = Store::open(options).unwrap();
+        let mut changing = None;
+        let all = async {
+            let held = store.held().await?;
+            let cut = store.cut(held, u64::MAX).await?;
+            store.shorten(cut).await
+        };
+        let start = by_hand(&store, all, |done| {
+            steps = done + 1;
+            if done == step {
+                let mut batch = Batch::new();
+                batch.put(Keyspace::Lease, b"old", b"new");
+                batch.delete(Keyspace::Lease, b"changed");
+                batch.put(Keyspace::Topic, b"t", b"other settings");
+                changing = Some(store.submit(batch));
+            }
+        });
+        let start = start.unwrap().start;
+        wait(changing.unwrap()).unwrap();
+        let mut model = model.clone();
+        model.keys.insert((Keyspace::Lease, b"old".to_vec()), b"new".to_vec());
+        model.keys.remove(&(Keyspace::Lease, b"changed".to_vec()));
+        model.keys.insert((Keyspace::Topic, b"t".to_vec()), b"other settings".to_vec());
+        model.forget_before(start);
+        for store in [&store, &open(without_index(dir.path()).path())] {
+            model.check(store, 0..0);
+        }
+        step += 1;
+    }
+    assert!(steps > 4, "{steps} steps");
+}
+
+#[test]
 fn one_at_a_time() {
     let dir = temp_dir();
     let store = open(dir.path());
