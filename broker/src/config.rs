@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
 
 use crate::limits;
-use crate::retention::Policy;
 
 /// When a send, a lease or an acknowledgement is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,17 +128,6 @@ impl Default for BrokerConfig {
             transaction_check_max: 15,
             transaction_give_up_after: 3 * 86_400_000,
             shutdown_grace_seconds: 10,
-        }
-    }
-}
-
-impl BrokerConfig {
-    /// How long messages are kept.
-    pub(crate) fn retention(&self) -> Policy {
-        Policy {
-            age_ms: i64::try_from(self.file_reserved_time.saturating_mul(3_600_000)).unwrap_or(i64::MAX),
-            disk_max_percent: self.disk_max_used_space_ratio,
-            log_bytes_max: self.log_bytes_max,
         }
     }
 }

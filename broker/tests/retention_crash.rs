@@ -23,6 +23,9 @@ use waybill_protocol::remoting::{
 const CYCLES: u32 = 25;
 const SEGMENT: u64 = 1 << 20;
 const LOG_MAX: u64 = 4 * SEGMENT;
+/// What each of four tasks sends in one life of the broker, at most: a fast machine would write more in a life than what the log may
+/// be long says anything about.
+const SENDS: u32 = 250;
 
 #[derive(Default)]
 struct Seen {
@@ -60,7 +63,7 @@ async fn crashes_while_messages_are_dropped_break_no_promise() {
             prepare(&client).await;
         }
         let load: Vec<_> = (0..4)
-            .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&seen))))
+            .map(|task| tokio::spawn(send_many(client.clone(), format!("{cycle}-{task}"), Arc::clone(&seen))))
             .chain((0..2).map(|_| tokio::spawn(consume_without_end(client.clone(), Arc::clone(&seen)))))
             .collect();
         // Long enough for the broker to look at its log, and different each time.
@@ -128,9 +131,9 @@ async fn prepare(client: &Client) {
     }
 }
 
-async fn send_without_end(client: Client, name: String, seen: Arc<Mutex<Seen>>) {
+async fn send_many(client: Client, name: String, seen: Arc<Mutex<Seen>>) {
     let body = "x".repeat(20_000);
-    for n in 0.. {
+    for n in 0..SENDS {
         let id = format!("{name}-{n}");
         let Some(answer) = client.call(Rig::send_command("t", &id, None, &body)).await else { return };
         if answer.code != response::SUCCESS {

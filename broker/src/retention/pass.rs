@@ -8,6 +8,7 @@ use tracing::{debug, info, warn};
 
 use super::plan::{By, Cause, Plan, Policy, Promise, plan};
 use crate::Broker;
+use crate::config::BrokerConfig;
 use crate::error::BrokerError;
 use crate::store::{Health, Keyspace, SegmentInfo, Store};
 
@@ -89,7 +90,7 @@ impl Broker {
         if matches!(store.health(), Health::Failed(_)) || self.is_stopping() {
             return Ok(Retained::default());
         }
-        let policy = self.config().retention();
+        let policy = policy(self.config());
         let disk = if policy.disk_max_percent < 100 { Some(store.disk_usage()?) } else { None };
         let plan = |promise| plan(self.now(), policy, &store.segments(), disk, promise);
         let wanted = plan(None);
@@ -235,5 +236,14 @@ impl Broker {
                 "the log takes more of the disk than it may even if all goes that is not being written; the limits are too small for mappedFileSizeCommitLog"
             ),
         }
+    }
+}
+
+/// How long messages are kept.
+fn policy(config: &BrokerConfig) -> Policy {
+    Policy {
+        age_ms: i64::try_from(config.file_reserved_time.saturating_mul(3_600_000)).unwrap_or(i64::MAX),
+        disk_max_percent: config.disk_max_used_space_ratio,
+        log_bytes_max: config.log_bytes_max,
     }
 }

@@ -50,7 +50,7 @@ impl Batch {
         self.payload(record::APPEND, 0, queue, offset, meta, payload);
     }
 
-    /// Writes a message that is in no queue yet, and its [`HeldRow`] in `keyspace`, which is Timer or Half. `queue` is where it is to
+    /// Writes a message that is in no queue yet, and its [`super::HeldRow`] in `keyspace`, which is Timer or Half. `queue` is where it is to
     /// go. Its position is among [`super::Committed::positions`], like that of an append.
     pub fn hold(&mut self, keyspace: Keyspace, time_ms: u64, queue: QueueKey, meta: EntryMeta, payload: &[u8]) {
         self.payload(record::HOLD, keyspace as u8, queue, time_ms, meta, payload);
