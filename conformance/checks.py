@@ -21,13 +21,14 @@ CHECKS = {}
 # Sends in flight at once: Apache's broker turns away a burst of 200 when it flushes synchronously.
 SENDS_AT_ONCE = 16
 # Known failures of Apache's programs: target -> (client or None for all, check) -> (what the failure says, why).
-# Where Apache's proxy stands before Waybill's broker, the failures of Apache's broker are none.
+# Where Apache's proxy stands before Waybill's broker, the failures of Apache's broker are none; where Waybill's sidecar stands before
+# Apache's broker (waybill-sidecar), those of Apache's proxy.
 NULL_SETTINGS = {("python", "missing-group"): ('"settings" is null', "Apache answers a null pointer to a receive whose settings it refused")}
 OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack with the handle from before the extension and redelivers the message")}
 BAD_FILTER = {(None, "bad-filter"): ("50001", "Apache takes a filter that it cannot parse for a fault of its own")}
 NAMESPACES = {(None, "namespaces"): ("namespace", "Apache does not look at namespaces")}
 RECALL = {(None, "recall"): ("forbidden", "Apache's broker recalls nothing unless it is told to (recallMessageEnable)")}
-KNOWN = {"waybill": {}, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES | RECALL, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
+KNOWN = {"waybill": {}, "waybill-sidecar": RECALL, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES | RECALL, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
 
 
 class Failed(Exception):

@@ -30,6 +30,8 @@ FLOW_CONTROL_TRIES, LOST_TRIES = 5, 2
 class Prober:
     def __init__(self, arguments):
         self.target = arguments.target
+        # What clients speak with.
+        self.waybill = self.target in ("waybill", "waybill-sidecar")
         self.expected = expected_answers("group" not in arguments.auto_create.split(","))
         self.names = questions.Names(arguments.run_id, remoting.Admin(arguments.admin), arguments.endpoint)
         self.asked, self.lock = set(), threading.Lock()
@@ -62,7 +64,7 @@ class Prober:
                 answer = work()
         except grpc.RpcError as e:
             answer = questions.error(e)
-            if e.code() == grpc.StatusCode.DEADLINE_EXCEEDED and lost_tries and self.target == "waybill":
+            if e.code() == grpc.StatusCode.DEADLINE_EXCEEDED and lost_tries and self.waybill:
                 return self.ask(question, work, lost_tries - 1)
         except questions.NotAsked as e:
             return self.say(question, "skip", str(e), began)
@@ -72,7 +74,7 @@ class Prober:
         shown = answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False)
         if wanted is None:
             return self.say(question, "fail", f"no expected answer; got {shown}", began)
-        apache_answers = self.target != "waybill"
+        apache_answers = not self.waybill
         if same(question, answer, wanted, lite=apache_answers):
             return self.say(question, "pass", "same", began)
         if apache_answers and question in RACES_APACHE and essence(answer, True).startswith(RACES_APACHE[question]):
@@ -97,7 +99,7 @@ class Prober:
             return self.say("route.ok", "fail", f"no route: {e.details() if isinstance(e, grpc.RpcError) else e}", time.monotonic())
         with concurrent.futures.ThreadPoolExecutor(SCENARIOS_AT_ONCE) as pool:
             futures = {pool.submit(s, self.names, self.ask): s for s in questions.PROBES}
-            if self.target == "waybill":
+            if self.waybill:
                 futures |= {pool.submit(self.try_case, c): c for c in CASES}
             for future in concurrent.futures.as_completed(futures):
                 if future.exception():
@@ -112,7 +114,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--endpoint", required=True)
     parser.add_argument("--admin", required=True)
-    parser.add_argument("--target", choices=["waybill", "apache", "apache-proxy"], default="waybill")
+    parser.add_argument("--target", choices=["waybill", "waybill-sidecar", "apache", "apache-proxy"], default="waybill")
     parser.add_argument("--auto-create", default="")
     parser.add_argument("--run-id", default=f"{int(time.time()):x}")
     Prober(parser.parse_args()).run()

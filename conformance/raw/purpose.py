@@ -57,4 +57,9 @@ APACHE_PROXY = [
     (r"dlq\.message\.json", r'(?=.*"delivery_attempt": 1\b)(?=.*"message_type": "NORMAL").*', "a dead letter keeps its message type, and its attempt"),
 ]
 
-PURPOSE = {"waybill": WAYBILL + NOT_YET, "apache-proxy": APACHE_PROXY + NOT_YET}
+# Waybill's sidecar before Apache's broker, which recalls nothing unless it is told to.
+WAYBILL_SIDECAR = [
+    (r"recall\.(ok|twice)", r"40300", CLIENT_MISTAKE),
+]
+
+PURPOSE = {"waybill": WAYBILL + NOT_YET, "waybill-sidecar": WAYBILL_SIDECAR + WAYBILL + NOT_YET, "apache-proxy": APACHE_PROXY + NOT_YET}
