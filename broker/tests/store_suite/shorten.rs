@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use tempfile::TempDir;
-use waybill_broker::store::{Batch, Drive, Entry, EntryMeta, Flush, HeldRow, Keyspace, Store, StoreError};
+use waybill_broker::store::{Batch, Commit, Drive, Entry, EntryMeta, Flush, HeldRow, Keyspace, Store, StoreError};
 
 use crate::support::*;
 
@@ -375,47 +375,9 @@ fn by_hand<T>(store: &Store, work: impl Future<Output = T>, mut meanwhile: impl 
     }))
 }
 
-#[test]
-fn a_topic_that_is_dropped_at_any_step_stays_dropped() {
-    let filled = temp_dir();
-    let store = open(filled.path());
-    let model = fill(&store);
-    store.close().unwrap();
-    let (mut step, mut steps) = (0, 1);
-    while step < steps {
-        let dir = crash_image(filled.path());
-        let mut options = options(dir.path());
-        options.drive = Drive::ByHand { bell: Arc::default() };
-        let store = Store::open(options).unwrap();
-        let mut dropping = None;
-        let all = async {
-            let held = store.held().await?;
-            let cut = store.cut(held, u64::MAX).await?;
-            store.shorten(cut).await
-        };
-        let start = by_hand(&store, all, |done| {
-            steps = done + 1;
-            if done == step {
-                dropping = Some(store.drop_topic(3));
-            }
-        });
-        let start = start.unwrap().start;
-        assert!(start > 0);
-        wait(dropping.unwrap()).unwrap();
-        let mut model = model.clone();
-        model.queues.remove(&queue(3, 0));
-        model.forget_before(start);
-        for store in [&store, &open(without_index(dir.path()).path())] {
-            assert_eq!(store.bounds(queue(3, 0)), (0, 0), "dropped at step {step}");
-            model.check(store, 0..0);
-        }
-        step += 1;
-    }
-    assert!(steps > 4, "{steps} steps");
-}
-
-#[test]
-fn rows_that_change_at_any_step_keep_their_last_value() {
+/// Shortens a log over and over, and makes a change at another step each time; `expected` makes it in the model. Everything must be as
+/// the model says, with the index and without.
+fn at_any_step(change: impl Fn(&Store) -> Commit, expected: impl Fn(&mut Model), check: impl Fn(&Store, usize)) {
     let filled = temp_dir();
     let store = open(filled.path());
     let model = fill(&store);
@@ -435,26 +397,50 @@ fn rows_that_change_at_any_step_keep_their_last_value() {
         let start = by_hand(&store, all, |done| {
             steps = done + 1;
             if done == step {
-                let mut batch = Batch::new();
-                batch.put(Keyspace::Lease, b"old", b"new");
-                batch.delete(Keyspace::Lease, b"changed");
-                batch.put(Keyspace::Topic, b"t", b"other settings");
-                changing = Some(store.submit(batch));
+                changing = Some(change(&store));
             }
         });
         let start = start.unwrap().start;
+        assert!(start > 0);
         wait(changing.unwrap()).unwrap();
         let mut model = model.clone();
-        model.keys.insert((Keyspace::Lease, b"old".to_vec()), b"new".to_vec());
-        model.keys.remove(&(Keyspace::Lease, b"changed".to_vec()));
-        model.keys.insert((Keyspace::Topic, b"t".to_vec()), b"other settings".to_vec());
+        expected(&mut model);
         model.forget_before(start);
         for store in [&store, &open(without_index(dir.path()).path())] {
+            check(store, step);
             model.check(store, 0..0);
         }
         step += 1;
     }
     assert!(steps > 4, "{steps} steps");
+}
+
+#[test]
+fn a_topic_that_is_dropped_at_any_step_stays_dropped() {
+    at_any_step(
+        |store| store.drop_topic(3),
+        |model| drop(model.queues.remove(&queue(3, 0))),
+        |store, step| assert_eq!(store.bounds(queue(3, 0)), (0, 0), "dropped at step {step}"),
+    );
+}
+
+#[test]
+fn rows_that_change_at_any_step_keep_their_last_value() {
+    at_any_step(
+        |store| {
+            let mut batch = Batch::new();
+            batch.put(Keyspace::Lease, b"old", b"new");
+            batch.delete(Keyspace::Lease, b"changed");
+            batch.put(Keyspace::Topic, b"t", b"other settings");
+            store.submit(batch)
+        },
+        |model| {
+            model.keys.insert((Keyspace::Lease, b"old".to_vec()), b"new".to_vec());
+            model.keys.remove(&(Keyspace::Lease, b"changed".to_vec()));
+            model.keys.insert((Keyspace::Topic, b"t".to_vec()), b"other settings".to_vec());
+        },
+        |_store, _step| {},
+    );
 }
 
 #[test]
