@@ -40,9 +40,10 @@ lint: setup ## Format, clippy, licences, docs, and what no tool checks
 fmt: ## Format the Rust code
 	cargo fmt --all
 
-docs: ## Write the generated pages under docs/ again
+docs: ## Write the generated pages under docs/, and crds/, again
 	WAYBILL_WRITE_DOCS=1 cargo test --locked -p waybill generated_docs
 	cargo run --locked -q -p waybill-sidecar -- --print-config-docs > .cache/page && mv .cache/page docs/configuration-sidecar.md
+	cargo run --locked -q -p waybill-operator -- crds
 
 bench: ## Measure against Apache RocketMQ and the disk (release build; takes a while)
 	@bench/run

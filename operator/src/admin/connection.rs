@@ -1,0 +1,107 @@
+//! A connection to one broker that asks one thing after the other.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use waybill_protocol::remoting::codes::response;
+use waybill_protocol::remoting::{self, Command, DEFAULT_MAX_FRAME};
+
+use super::AdminError;
+
+/// How long a broker is waited for.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Until it takes the connection.
+    pub connect: Duration,
+    /// For each answer.
+    pub answer: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { connect: Duration::from_secs(3), answer: Duration::from_secs(10) }
+    }
+}
+
+/// A connection to one broker. It is of no more use after an error other than [`AdminError::Refused`].
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    answer: Duration,
+    read: BytesMut,
+    asked: i32,
+}
+
+impl Connection {
+    /// Connects to `address`, host:port; the host is looked up anew each time, so a pod's new address is found.
+    ///
+    /// # Errors
+    /// [`AdminError::Unreachable`].
+    pub async fn open(address: &str, limits: Limits) -> Result<Self, AdminError> {
+        let stream = match timeout(limits.connect, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => stream,
+            // The kind without its number: the same failure always reads the same.
+            Ok(Err(error)) => return Err(AdminError::Unreachable(error.kind().to_string())),
+            Err(_elapsed) => return Err(AdminError::Unreachable("it does not take the connection in time".into())),
+        };
+        let _slower_without = stream.set_nodelay(true);
+        Ok(Self { stream, answer: limits.answer, read: BytesMut::new(), asked: 0 })
+    }
+
+    /// Asks, and gives the answer whatever its code.
+    ///
+    /// # Errors
+    /// [`AdminError::Unreachable`].
+    pub async fn ask(&mut self, request: Command) -> Result<Command, AdminError> {
+        self.asked = self.asked.wrapping_add(1);
+        let request = Command { opaque: self.asked, ..request };
+        match timeout(self.answer, self.exchange(&request)).await {
+            Ok(answered) => answered,
+            Err(_elapsed) => Err(AdminError::Unreachable("it does not answer in time".into())),
+        }
+    }
+
+    /// Asks, and takes every code but SUCCESS as a refusal.
+    ///
+    /// # Errors
+    /// Both kinds of [`AdminError`].
+    pub async fn demand(&mut self, request: Command) -> Result<Command, AdminError> {
+        let answer = self.ask(request).await?;
+        if answer.code == response::SUCCESS { Ok(answer) } else { Err(refusal(&answer)) }
+    }
+
+    async fn exchange(&mut self, request: &Command) -> Result<Command, AdminError> {
+        let broken = |error: std::io::Error| AdminError::Unreachable(error.kind().to_string());
+        let mut frame = BytesMut::new();
+        remoting::encode(request, &mut frame);
+        self.stream.write_all(&frame).await.map_err(broken)?;
+        loop {
+            match remoting::decode(&mut self.read, DEFAULT_MAX_FRAME) {
+                Ok(Some(answer)) if answer.is_response() && answer.opaque == request.opaque => return Ok(answer),
+                // Brokers may ask their clients something, which is none of ours.
+                Ok(Some(_other)) => {}
+                Ok(None) => {
+                    if self.stream.read_buf(&mut self.read).await.map_err(broken)? == 0 {
+                        return Err(AdminError::Unreachable("it closed the connection".into()));
+                    }
+                }
+                Err(error) => return Err(AdminError::Unreachable(format!("its answer cannot be read: {error}"))),
+            }
+        }
+    }
+}
+
+/// What a broker answered, in words.
+pub(super) fn refusal(answer: &Command) -> AdminError {
+    let name = response::name(answer.code).map_or_else(|| answer.code.to_string(), str::to_owned);
+    let remark = answer.remark.as_deref().unwrap_or("no reason given").trim();
+    let said = format!("{name}: {remark}");
+    match answer.code {
+        // It cannot now, and may in a moment.
+        response::SYSTEM_BUSY | response::SERVICE_NOT_AVAILABLE => AdminError::Unreachable(said),
+        _other => AdminError::Refused(said),
+    }
+}

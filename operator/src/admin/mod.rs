@@ -1,0 +1,32 @@
+//! Topics and groups of one broker, over the remoting protocol: looked at, changed where they differ, deleted. Apache's brokers
+//! understand all of it too.
+
+mod connection;
+pub(crate) mod group;
+pub(crate) mod topic;
+
+pub use connection::{Connection, Limits};
+pub use group::GroupSettings;
+pub use topic::TopicSettings;
+
+/// What became of a thing on a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Applied {
+    /// It was as it should be.
+    Unchanged,
+    /// It was not there.
+    Created,
+    /// It was there, and not as it should be.
+    Changed,
+}
+
+/// Why a broker does not have what it should.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AdminError {
+    /// Nobody is there, or the answer does not come or cannot be read. Worth another try.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The broker's answer: it will not.
+    #[error("{0}")]
+    Refused(String),
+}

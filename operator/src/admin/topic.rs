@@ -1,0 +1,110 @@
+//! A topic on one broker.
+
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    Command, CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader, Header,
+    OffsetResponseHeader, QueueRequestHeader, TopicConfig,
+};
+
+use super::connection::refusal;
+use super::{AdminError, Applied, Connection};
+
+/// The attribute that holds the message type.
+const MESSAGE_TYPE: &str = "message.type";
+/// The type of a topic without that attribute.
+const NORMAL: &str = "NORMAL";
+
+/// What a topic is to be like. Everything else about it stays as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Its name.
+    pub name: String,
+    /// The value of `message.type`.
+    pub message_type: &'static str,
+    /// Queues to read.
+    pub read_queues: i32,
+    /// Queues to write.
+    pub write_queues: i32,
+    /// Bits: 4 read, 2 write.
+    pub perm: i32,
+}
+
+impl TopicSettings {
+    /// Makes the topic so where it is not.
+    ///
+    /// # Errors
+    /// The broker cannot be asked, or refuses.
+    pub async fn apply(&self, broker: &mut Connection) -> Result<Applied, AdminError> {
+        let existing = look_up(broker, &self.name).await?;
+        if existing.as_ref().is_some_and(|existing| self.are_those_of(existing)) {
+            return Ok(Applied::Unchanged);
+        }
+        let kept = existing.clone().unwrap_or_default();
+        let header = CreateTopicRequestHeader {
+            topic: self.name.clone(),
+            default_topic: "TBW102".to_owned(),
+            read_queue_nums: self.read_queues,
+            write_queue_nums: self.write_queues,
+            perm: self.perm,
+            topic_filter_type: kept.topic_filter_type,
+            topic_sys_flag: Some(kept.topic_sys_flag),
+            order: kept.order,
+            attributes: Some(format!("+{MESSAGE_TYPE}={}", self.message_type)),
+            force: None,
+        };
+        broker.demand(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await?;
+        Ok(if existing.is_some() { Applied::Changed } else { Applied::Created })
+    }
+
+    fn are_those_of(&self, config: &TopicConfig) -> bool {
+        config.attributes.get(MESSAGE_TYPE).map_or(NORMAL, String::as_str) == self.message_type
+            && config.read_queue_nums == self.read_queues
+            && config.write_queue_nums == self.write_queues
+            && config.perm == self.perm
+    }
+}
+
+/// Whether the broker has no message of the topic in its store. A topic that it does not have is empty.
+///
+/// # Errors
+/// The broker cannot be asked, or refuses.
+pub(crate) async fn is_empty(broker: &mut Connection, name: &str) -> Result<bool, AdminError> {
+    let Some(config) = look_up(broker, name).await? else { return Ok(true) };
+    for queue_id in 0..config.read_queue_nums.max(config.write_queue_nums) {
+        let header = QueueRequestHeader { topic: name.to_owned(), queue_id };
+        if bound(broker, request::GET_MIN_OFFSET, &header).await?
+            < bound(broker, request::GET_MAX_OFFSET, &header).await?
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes the topic with its messages, if the broker has it.
+///
+/// # Errors
+/// The broker cannot be asked, or refuses.
+pub(crate) async fn delete(broker: &mut Connection, name: &str) -> Result<(), AdminError> {
+    let header = DeleteTopicRequestHeader { topic: name.to_owned() };
+    broker.demand(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header)).await.map(drop)
+}
+
+async fn look_up(broker: &mut Connection, name: &str) -> Result<Option<TopicConfig>, AdminError> {
+    let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
+    let answer = broker.ask(Command::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
+    match answer.code {
+        response::SUCCESS => match answer.json() {
+            Ok(config) => Ok(Some(config)),
+            Err(error) => Err(AdminError::Unreachable(format!("its topic {name} cannot be read: {error}"))),
+        },
+        response::TOPIC_NOT_EXIST => Ok(None),
+        _other => Err(refusal(&answer)),
+    }
+}
+
+async fn bound(broker: &mut Connection, code: i32, header: &QueueRequestHeader) -> Result<i64, AdminError> {
+    let answer = broker.demand(Command::request(code).with_header(header)).await?;
+    let offset = OffsetResponseHeader::decode(&answer.ext);
+    offset.map(|header| header.offset).map_err(|error| AdminError::Unreachable(format!("its answer: {error}")))
+}

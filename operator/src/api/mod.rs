@@ -1,0 +1,26 @@
+//! The custom resources of group `waybill.dev`, one file for each kind. `crds/` is generated from them.
+
+// KubeSchema repeats the types inside of functions, `pub` and all.
+#![allow(unreachable_pub)]
+
+mod applied;
+mod broker;
+mod condition;
+mod consumer_group;
+mod schema;
+mod topic;
+
+pub use applied::{AppliedStatus, BrokerRef, DeletionPolicy};
+pub use broker::{Broker, BrokerSpec};
+pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
+pub use consumer_group::{ConsumerGroup, ConsumerGroupSpec, GroupDeletionPolicy, Leases, Retry, RetryExponential};
+pub use topic::{MessageType, Permission, Topic, TopicSpec};
+
+/// The group of all kinds.
+pub const GROUP: &str = "waybill.dev";
+/// The version of all kinds.
+pub const VERSION: &str = "v1alpha1";
+/// Who owns the fields that the operator writes: one name for all of its writes.
+pub const FIELD_MANAGER: &str = "waybill-operator";
+/// Holds a resource back until what it stands for is deleted from the brokers; only set where that was asked for.
+pub const FINALIZER: &str = "waybill.dev/on-brokers";

@@ -1,0 +1,315 @@
+//! Resources that stand for something on every broker of a Broker.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt, stream};
+use kube::core::NamespaceResourceScope;
+use kube::runtime::controller::Action;
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tracing::warn;
+
+use super::status::{self, Outcome};
+use super::{ApiError, Context, Kind, finalizer, key, while_doing};
+use crate::admin::{AdminError, Applied, Connection};
+use crate::api::{AppliedStatus, Broker, BrokerRef, ConditionStatus, DeletionPolicy, Reason};
+
+/// Brokers that are asked at once for one resource.
+const BROKERS_AT_ONCE: usize = 8;
+/// Brokers that a message names; of the others it tells the number.
+const NAMED_MAX: usize = 3;
+
+/// A kind that stands for something on every broker.
+pub trait OnBrokers:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Clone
+    + Debug
+    + Serialize
+    + DeserializeOwned
+    + Send
+    + Sync
+    + 'static
+{
+    /// What it asks brokers for.
+    type Settings: Send + Sync;
+    /// What people call the thing.
+    const WHAT: &'static str;
+
+    /// Which brokers.
+    fn broker_ref(&self) -> &BrokerRef;
+    /// The thing's name there.
+    fn name_on_brokers(&self) -> String;
+    /// What was told last.
+    fn status(&self) -> Option<&AppliedStatus>;
+    /// What becomes of the thing.
+    fn deletion_policy(&self) -> DeletionPolicy;
+    /// What is asked for.
+    ///
+    /// # Errors
+    /// It cannot be, and why, for people.
+    fn settings(&self) -> Result<Self::Settings, String>;
+    /// Makes it so on one broker.
+    fn apply(
+        settings: &Self::Settings,
+        broker: &mut Connection,
+    ) -> impl Future<Output = Result<Applied, AdminError>> + Send;
+    /// Whether one broker has nothing in it.
+    fn is_empty(name: &str, broker: &mut Connection) -> impl Future<Output = Result<bool, AdminError>> + Send;
+    /// Deletes it on one broker.
+    fn delete(name: &str, broker: &mut Connection) -> impl Future<Output = Result<(), AdminError>> + Send;
+}
+
+/// Makes all brokers have what the resource asks for, and tells in its status how far they do.
+///
+/// # Errors
+/// The API server does not do its part.
+pub async fn reconcile<K: OnBrokers>(object: Arc<K>, kind: Arc<Kind<K>>) -> Result<Action, ApiError> {
+    let context = &kind.context;
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<K> = Api::namespaced(context.client.clone(), &namespace);
+    if object.meta().deletion_timestamp.is_some() {
+        return delete(&api, &object, &kind).await;
+    }
+    finalizer::set(&api, &*object, object.deletion_policy() != DeletionPolicy::Retain).await?;
+    let came = converge(&*object, &kind).await?;
+    tell(&*object, context, &came).await?;
+    Ok(match came.outcome.reason {
+        Reason::Applied => context.pace.resync(&key(&*object)),
+        Reason::BrokerUnreachable | Reason::BrokerRefused => context.pace.retry(failing_for(&*object, context)),
+        Reason::BrokerNotFound | Reason::InvalidSpec | Reason::NameConflict => Action::requeue(context.pace.retry_max),
+    })
+}
+
+/// What to do when the API server did not do its part.
+pub fn on_api_error<K: OnBrokers>(object: Arc<K>, error: &ApiError, kind: Arc<Kind<K>>) -> Action {
+    let pace = kind.context.pace;
+    warn!(kind = K::WHAT, resource = key(&*object), %error, "tried again");
+    match &error.source {
+        // It was read before it changed; the change is on its way here.
+        kube::Error::Api(status) if status.code == 409 => Action::requeue(pace.retry_min / 4),
+        _other => Action::requeue(pace.retry_min * 5),
+    }
+}
+
+/// What came of it on the brokers.
+struct Came {
+    outcome: Outcome,
+    brokers: usize,
+    applied: usize,
+    /// What was changed where, in words.
+    changes: Vec<String>,
+}
+
+impl Came {
+    /// No broker was asked.
+    fn unasked(reason: Reason, message: String) -> Self {
+        Self { outcome: Outcome { reason, message }, brokers: 0, applied: 0, changes: Vec::new() }
+    }
+}
+
+/// Dereference, validate, apply.
+async fn converge<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Came, ApiError> {
+    let settings = match object.settings() {
+        Ok(settings) => settings,
+        Err(reason) => return Ok(Came::unasked(Reason::InvalidSpec, reason)),
+    };
+    if let Some(older) = owner(object, kind) {
+        let name = object.name_on_brokers();
+        let message = format!("{} {older} has the {} {name} on these brokers", K::kind(&()), K::WHAT);
+        return Ok(Came::unasked(Reason::NameConflict, message));
+    }
+    let Some(addresses) = brokers(object, &kind.context).await? else {
+        let message = format!("there is no Broker {} in this namespace", object.broker_ref().name);
+        return Ok(Came::unasked(Reason::BrokerNotFound, message));
+    };
+    let limits = kind.context.limits;
+    let settings = &settings;
+    let apply = |address| async move { K::apply(settings, &mut Connection::open(address, limits).await?).await };
+    let asked = each(&addresses, |address| apply(address).boxed()).await;
+    Ok(in_all(K::WHAT, &asked))
+}
+
+/// Asks every broker, some at once, and answers in the order of `addresses`.
+async fn each<'a, T: Send>(
+    addresses: &'a [String],
+    ask: impl Fn(&'a str) -> BoxFuture<'a, Result<T, AdminError>>,
+) -> Vec<(&'a str, Result<T, AdminError>)> {
+    let asked: Vec<_> =
+        addresses.iter().map(|address| ask(address).map(move |said| (address.as_str(), said))).collect();
+    stream::iter(asked).buffered(BROKERS_AT_ONCE).collect().await
+}
+
+fn in_all(what: &str, asked: &[(&str, Result<Applied, AdminError>)]) -> Came {
+    let (mut changes, mut refused, mut unreachable) = (Vec::new(), Vec::new(), Vec::new());
+    for (address, result) in asked {
+        match result {
+            Ok(Applied::Unchanged) => {}
+            Ok(Applied::Created) => changes.push(format!("{address}: it was missing")),
+            Ok(Applied::Changed) => changes.push(format!("{address}: it had other settings")),
+            Err(AdminError::Refused(reason)) => refused.push(format!("{address}: {reason}")),
+            Err(AdminError::Unreachable(reason)) => unreachable.push(format!("{address}: {reason}")),
+        }
+    }
+    let brokers = asked.len();
+    let applied = brokers - refused.len() - unreachable.len();
+    let (reason, message) = if !refused.is_empty() {
+        (Reason::BrokerRefused, in_words(&refused))
+    } else if !unreachable.is_empty() {
+        (Reason::BrokerUnreachable, in_words(&unreachable))
+    } else {
+        (Reason::Applied, format!("the {what} is on {brokers} of {brokers} brokers"))
+    };
+    Came { outcome: Outcome { reason, message }, brokers, applied, changes }
+}
+
+/// The first few, and how many more.
+fn in_words(all: &[String]) -> String {
+    let named: Vec<&str> = all.iter().take(NAMED_MAX).map(String::as_str).collect();
+    match all.len() - named.len() {
+        0 => named.join("; "),
+        more => format!("{}; and {more} more", named.join("; ")),
+    }
+}
+
+/// The name of the oldest other resource that stands for the same thing, if it is older than this one.
+fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
+    let age = |object: &K| (object.creation_timestamp(), object.name_any());
+    let name = object.name_on_brokers();
+    let same = |other: &Arc<K>| {
+        other.namespace() == object.namespace()
+            && other.broker_ref() == object.broker_ref()
+            && other.name_any() != object.name_any()
+            && other.name_on_brokers() == name
+    };
+    let oldest = kind.known.state().into_iter().filter(same).min_by_key(|other| age(other))?;
+    (age(&oldest) < age(object)).then(|| oldest.name_any())
+}
+
+/// The addresses of the brokers. None: there is no such Broker.
+async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Vec<String>>, ApiError> {
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
+    let broker = api.get_opt(&object.broker_ref().name).await.map_err(while_doing("look up the Broker"))?;
+    Ok(broker.map(|broker| (context.addresses)(&broker)))
+}
+
+/// Writes the status if it says something new, and tells people what happened.
+async fn tell<K: OnBrokers>(object: &K, context: &Context, came: &Came) -> Result<(), ApiError> {
+    let generation = object.meta().generation.unwrap_or(0);
+    let name = object.name_on_brokers();
+    let before = object.status();
+    let old = before.map_or(&[][..], |before| &before.conditions);
+    let now = AppliedStatus {
+        observed_generation: generation,
+        name: name.clone(),
+        brokers: count(came.brokers),
+        applied_brokers: count(came.applied),
+        conditions: status::conditions(old, &came.outcome, generation, context.clock.now_ms()),
+    };
+    let settled = before
+        .is_some_and(|before| before.observed_generation == generation && before.brokers == now.brokers)
+        && status::ready(old).is_some_and(|was| was.status == ConditionStatus::True);
+    if settled && !came.changes.is_empty() {
+        let note = format!("{} {name} was put back: {}", K::WHAT, in_words(&came.changes));
+        warn!(resource = key(object), "{note}");
+        context.events.warning(object, "DriftCorrected", note).await;
+    }
+    if before != Some(&now) && status::write(object, context, &now).await? {
+        status::announce(object, context, status::ready(old), &came.outcome).await;
+    }
+    Ok(())
+}
+
+fn count(brokers: usize) -> i32 {
+    i32::try_from(brokers).unwrap_or(i32::MAX)
+}
+
+/// How long the resource has not been ready.
+fn failing_for<K: OnBrokers>(object: &K, context: &Context) -> Duration {
+    let conditions = object.status().map_or(&[][..], |status| &status.conditions);
+    let since = status::ready(conditions)
+        .filter(|ready| ready.status == ConditionStatus::False)
+        .and_then(|ready| status::millis(&ready.last_transition_time));
+    elapsed(since, context)
+}
+
+fn elapsed(since_ms: Option<i64>, context: &Context) -> Duration {
+    let ms = since_ms.map_or(0, |since| context.clock.now_ms().saturating_sub(since));
+    Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// Deletes what the resource stands for where that is asked for, then lets the resource go. That never hangs: what cannot be
+/// deleted within [`super::Pace::deletion_patience`] stays on the brokers, and an event says so.
+async fn delete<K: OnBrokers>(api: &Api<K>, object: &K, kind: &Kind<K>) -> Result<Action, ApiError> {
+    if !finalizer::present(object) {
+        return Ok(Action::await_change());
+    }
+    let context = &kind.context;
+    let name = object.name_on_brokers();
+    match deletion(object, kind).await? {
+        Deletion::Nothing => {}
+        Deletion::Done => context.events.normal(object, "Deleted", format!("{} {name} is deleted", K::WHAT)).await,
+        Deletion::NotEmpty(address) => {
+            let note = format!("{} {name} stays on the brokers: {address} has messages in it", K::WHAT);
+            context.events.warning(object, "Retained", note).await;
+        }
+        Deletion::Failed(failures) => {
+            let since = object.meta().deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
+            let waited = elapsed(since, context);
+            if waited < context.pace.deletion_patience {
+                warn!(kind = K::WHAT, resource = key(object), "cannot be deleted yet: {failures}");
+                return Ok(context.pace.retry(waited));
+            }
+            let note = format!("{} {name} may stay on brokers: {failures}", K::WHAT);
+            context.events.warning(object, "Retained", note).await;
+        }
+    }
+    finalizer::set(api, object, false).await?;
+    Ok(Action::await_change())
+}
+
+/// What came of a deletion.
+enum Deletion {
+    /// There was nothing to delete, or nobody to ask.
+    Nothing,
+    Done,
+    /// A broker has messages, so nothing is deleted anywhere.
+    NotEmpty(String),
+    Failed(String),
+}
+
+async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, ApiError> {
+    let policy = object.deletion_policy();
+    // What belongs to another resource, or never was, is not deleted.
+    if policy == DeletionPolicy::Retain || object.settings().is_err() || owner(object, kind).is_some() {
+        return Ok(Deletion::Nothing);
+    }
+    let Some(addresses) = brokers(object, &kind.context).await?.filter(|addresses| !addresses.is_empty()) else {
+        return Ok(Deletion::Nothing);
+    };
+    let limits = kind.context.limits;
+    let name = &object.name_on_brokers();
+    if policy == DeletionPolicy::DeleteIfEmpty {
+        let ask = |address| async move { K::is_empty(name, &mut Connection::open(address, limits).await?).await };
+        let asked = each(&addresses, |address| ask(address).boxed()).await;
+        if let Some((address, _)) = asked.iter().find(|(_, empty)| *empty == Ok(false)) {
+            return Ok(Deletion::NotEmpty((*address).to_owned()));
+        }
+        if let Some(failures) = failures(&asked) {
+            return Ok(Deletion::Failed(failures));
+        }
+    }
+    let delete = |address| async move { K::delete(name, &mut Connection::open(address, limits).await?).await };
+    let asked = each(&addresses, |address| delete(address).boxed()).await;
+    Ok(failures(&asked).map_or(Deletion::Done, Deletion::Failed))
+}
+
+fn failures<T>(asked: &[(&str, Result<T, AdminError>)]) -> Option<String> {
+    let failed = asked.iter().filter_map(|(address, result)| Some(format!("{address}: {}", result.as_ref().err()?)));
+    let failed: Vec<String> = failed.collect();
+    (!failed.is_empty()).then(|| in_words(&failed))
+}

@@ -1,0 +1,136 @@
+//! What becomes of things on brokers when their resources are deleted; and that resources never stay for ever.
+
+use serde_json::{Value, json};
+use waybill_protocol::remoting::codes::response;
+
+use crate::rig::{GROUPS, Rig, START_MS, TOPICS, TestBroker, after, group, nobody, refuse_all, topic};
+
+async fn applied(rig: &Rig, spec: Value) {
+    rig.api.put(&topic("orders", spec));
+    rig.topic("orders").await;
+}
+
+fn told(rig: &Rig, reason: &str) -> Vec<String> {
+    let events = rig.api.events().into_iter().filter(|(is, _)| is == reason);
+    let mut notes: Vec<String> = events.map(|(_, note)| note).collect();
+    notes.sort();
+    notes
+}
+
+#[tokio::test]
+async fn what_is_retained_stays_and_holds_nothing_back() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    applied(&rig, json!({})).await;
+    assert!(rig.api.get(TOPICS, "orders").expect("it is there")["metadata"]["finalizers"].is_null());
+    rig.api.delete(TOPICS, "orders");
+    assert!(rig.api.get(TOPICS, "orders").is_none(), "without the operator");
+    assert!(broker.topic("orders").is_some());
+}
+
+#[tokio::test]
+async fn what_is_to_be_deleted_is_deleted_everywhere() {
+    let (one, two) = (TestBroker::start().await, TestBroker::start().await);
+    let rig = Rig::new([one.address.as_str(), &two.address]);
+    applied(&rig, json!({ "deletionPolicy": "Delete" })).await;
+    one.send("orders").await;
+    rig.api.put(&group("billing", json!({ "deletionPolicy": "Delete" })));
+    rig.group("billing").await;
+    rig.api.delete(TOPICS, "orders");
+    rig.api.delete(GROUPS, "billing");
+    assert!(rig.api.get(TOPICS, "orders").is_some() && rig.api.get(GROUPS, "billing").is_some(), "held back");
+    rig.topic("orders").await;
+    rig.group("billing").await;
+    assert!(rig.api.get(TOPICS, "orders").is_none() && rig.api.get(GROUPS, "billing").is_none());
+    for broker in [&one, &two] {
+        assert!(broker.topic("orders").is_none() && broker.group("billing").is_none());
+    }
+    assert_eq!(told(&rig, "Deleted"), ["consumer group billing is deleted", "topic orders is deleted"]);
+}
+
+#[tokio::test]
+async fn a_topic_with_messages_stays_on_all_brokers_if_only_an_empty_one_may_go() {
+    let (one, two) = (TestBroker::start().await, TestBroker::start().await);
+    let rig = Rig::new([one.address.as_str(), &two.address]);
+    applied(&rig, json!({ "deletionPolicy": "DeleteIfEmpty" })).await;
+    two.send("orders").await;
+    rig.api.delete(TOPICS, "orders");
+    rig.topic("orders").await;
+    assert!(rig.api.get(TOPICS, "orders").is_none(), "the resource goes");
+    assert!(one.topic("orders").is_some() && two.topic("orders").is_some());
+    assert_eq!(
+        told(&rig, "Retained"),
+        [format!("topic orders stays on the brokers: {} has messages in it", two.address)]
+    );
+
+    rig.api.put(&topic("empty", json!({ "deletionPolicy": "DeleteIfEmpty" })));
+    rig.topic("empty").await;
+    assert!(one.topic("empty").is_some());
+    rig.api.delete(TOPICS, "empty");
+    rig.topic("empty").await;
+    assert!(rig.api.get(TOPICS, "empty").is_none());
+    assert!(one.topic("empty").is_none() && two.topic("empty").is_none());
+}
+
+#[tokio::test]
+async fn the_policy_may_be_changed_at_any_time() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    applied(&rig, json!({ "deletionPolicy": "Delete" })).await;
+    let others =
+        |object: &mut Value| object["metadata"]["finalizers"] = json!(["example.org/hook", "waybill.dev/on-brokers"]);
+    rig.api.edit(TOPICS, "orders", others);
+    rig.api.edit(TOPICS, "orders", |object| object["spec"]["deletionPolicy"] = json!("Retain"));
+    rig.topic("orders").await;
+    assert_eq!(
+        rig.api.get(TOPICS, "orders").expect("it is there")["metadata"]["finalizers"],
+        json!(["example.org/hook"])
+    );
+    rig.api.edit(TOPICS, "orders", |object| object["spec"]["deletionPolicy"] = json!("Delete"));
+    rig.topic("orders").await;
+    rig.api.delete(TOPICS, "orders");
+    rig.api.edit(TOPICS, "orders", |object| object["spec"]["deletionPolicy"] = json!("Retain"));
+    rig.topic("orders").await;
+    assert!(broker.topic("orders").is_some(), "retained after all");
+    assert_eq!(
+        rig.api.get(TOPICS, "orders").expect("held by another")["metadata"]["finalizers"],
+        json!(["example.org/hook"])
+    );
+}
+
+#[tokio::test]
+async fn without_brokers_the_resource_goes_at_once() {
+    let broker = TestBroker::start().await;
+    for gone in ["the Broker", "its replicas"] {
+        let rig = Rig::new([broker.address.as_str()]);
+        applied(&rig, json!({ "deletionPolicy": "DeleteIfEmpty" })).await;
+        rig.api.delete(TOPICS, "orders");
+        match gone {
+            "the Broker" => rig.api.delete("brokers", "main"),
+            _replicas => rig.scale(0),
+        }
+        rig.topic("orders").await;
+        assert!(rig.api.get(TOPICS, "orders").is_none(), "{gone}");
+    }
+}
+
+#[tokio::test]
+async fn brokers_that_do_not_answer_or_refuse_are_waited_for_five_minutes() {
+    let (away, refuses) = (nobody().await, refuse_all(response::NO_PERMISSION, "no").await);
+    for (address, why) in [(away, "connection refused"), (refuses, "NO_PERMISSION: no")] {
+        for policy in ["Delete", "DeleteIfEmpty"] {
+            let rig = Rig::new([address.as_str()]);
+            applied(&rig, json!({ "deletionPolicy": policy })).await;
+            rig.api.delete(TOPICS, "orders");
+            for (waited, next) in [(0, 1), (30, 30), (299, 60)] {
+                rig.clock.set(START_MS + waited * 1_000);
+                assert_eq!(rig.topic("orders").await, after(next), "after {waited} s");
+                assert!(rig.api.get(TOPICS, "orders").is_some());
+            }
+            rig.clock.set(START_MS + 300_000);
+            rig.topic("orders").await;
+            assert!(rig.api.get(TOPICS, "orders").is_none(), "{policy}, {why}");
+            assert_eq!(told(&rig, "Retained"), [format!("topic orders may stay on brokers: {address}: {why}")]);
+        }
+    }
+}
