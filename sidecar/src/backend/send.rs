@@ -54,7 +54,7 @@ impl MessageService {
         if queues.is_empty() {
             return Err(BackendError::NoPermission(format!("topic {} has no writable queue", request.topic)));
         }
-        let group = request.message_group.as_deref().filter(|_| request.messages.len() == 1);
+        let group = request.message_group.as_deref();
         let first = match group {
             Some(group) => bucket_of(java_hash(group), queues.len()),
             None => route.next_send(),

@@ -25,7 +25,7 @@ pub struct SendRequest {
     pub sys_flag: i32,
     /// When the messages were made, in milliseconds since the epoch.
     pub born_timestamp: i64,
-    /// Messages of one group go to one queue. Used only when there is exactly one message.
+    /// The message group of all these messages, which go to its queue; `None`: they have none.
     pub message_group: Option<String>,
     /// How long to wait for the broker.
     pub timeout: Duration,
