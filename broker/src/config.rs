@@ -76,7 +76,7 @@ pub struct BrokerConfig {
     pub channel_expired_timeout: u64,
     /// Milliseconds after which what a client holds is given back if no sidecar has vouched for it, 3000 to 86400000; 0 = never.
     pub client_gone_after: u64,
-    /// Delayed messages are moved to their queues at multiples of this, in milliseconds, 1 to 60000.
+    /// How late a delayed message may be, in milliseconds, 1 to 60000: messages are moved to their queues at multiples of half of it.
     pub timer_precision_ms: u64,
     /// How far ahead a message may be delayed, in seconds, up to ten years.
     pub timer_max_delay_sec: u64,

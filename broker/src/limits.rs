@@ -51,6 +51,8 @@ pub const DECISIONS_MS: i64 = 24 * 3_600_000;
 pub const CHECKS_PER_BATCH: usize = 256;
 /// Delayed messages that go to their queues with one batch.
 pub const TIMER_BATCH: usize = 1_024;
+/// … and how many more, of those that are due just now, while older ones wait in a longer line.
+pub const TIMER_FRESH: usize = 256;
 /// Messages due in the same millisecond that one recall looks at …
 pub const RECALL_LOOKS_MAX: usize = 1_024;
 /// … and bytes of them that it reads. The one that the handle names is found at once.

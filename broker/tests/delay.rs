@@ -179,19 +179,23 @@ async fn c20_limits() {
 }
 
 #[tokio::test]
-async fn never_early_and_at_the_step_after() {
+async fn never_early_and_at_the_step_after_which_is_half_the_precision_away_at_most() {
     let rig = rig_with(1, 1_000).await;
     send_at(&rig, "early", START_MS + 1_001).await;
     send_at(&rig, "late", START_MS + 1_999).await;
+    rig.clock.set(START_MS + 1_499);
+    assert_eq!(arrived(&rig).await, [""; 0]);
+    rig.clock.set(START_MS + 1_500);
+    assert_eq!(arrived(&rig).await, ["early"]);
     rig.clock.set(START_MS + 1_999);
     assert_eq!(arrived(&rig).await, [""; 0]);
     rig.clock.set(START_MS + 2_000);
-    assert_eq!(arrived(&rig).await, ["early", "late"]);
+    assert_eq!(arrived(&rig).await, ["late"]);
     let rig = rig_with(1, 10).await;
     send_at(&rig, "fine", START_MS + 1_001).await;
-    rig.clock.set(START_MS + 1_009);
+    rig.clock.set(START_MS + 1_004);
     assert_eq!(arrived(&rig).await, [""; 0]);
-    rig.clock.set(START_MS + 1_010);
+    rig.clock.set(START_MS + 1_005);
     assert_eq!(arrived(&rig).await, ["fine"]);
 }
 

@@ -8,6 +8,8 @@ use waybill_broker::store::{HeldRow, QueueKey};
 use waybill_broker::timer::{Look, Refusal, Timer};
 
 const START_MS: u64 = 1_800_000_000_000;
+/// Messages of the last step that go with a batch of a backlog.
+const FRESH: usize = 2;
 
 #[derive(Debug, Clone)]
 enum Event {
@@ -104,24 +106,31 @@ impl Model {
 
     /// One batch; false if there was nothing to do.
     fn batch(&mut self, max: usize, fails: bool) -> bool {
-        let Look::Rows { from, until_ms } = self.timer.look(self.now) else { return false };
+        let Look::Rows { from, until_ms, fresh } = self.timer.look(self.now) else { return false };
         assert!(until_ms <= self.now + 1, "nothing is early");
         let found: Vec<HeldRow> = self.store.range(from..(until_ms, 0)).map(|(_, row)| *row).take(max).collect();
         let done = found.len() < max;
         let batch = self.timer.found(&found, done.then_some(until_ms));
+        let fresh = fresh.filter(|fresh| !done && found.last().is_some_and(|row| (row.time_ms, row.position) < *fresh));
+        let fresh = fresh.map_or(Vec::new(), |fresh| {
+            assert!(fresh.0 + self.precision >= until_ms, "only the last step comes before its turn");
+            let found: Vec<HeldRow> = self.store.range(fresh..(until_ms, 0)).map(|(_, row)| *row).take(FRESH).collect();
+            self.timer.found_fresh(&found, (found.len() < FRESH).then_some(until_ms))
+        });
         if done {
             self.timer.next_is(self.store.range((until_ms, 0)..).next().map(|((due, _), _)| *due));
         }
         assert!(batch.len() <= max);
         assert!(batch.is_sorted_by_key(|row| (row.time_ms, row.position)), "in order of time");
-        for row in &batch {
+        assert!(fresh.len() <= FRESH);
+        for row in batch.iter().chain(&fresh) {
             assert_eq!(self.timer.recall(row.position), Err(Refusal::TooLate), "it is being moved");
         }
         if fails {
             self.timer.failed();
             return true;
         }
-        for row in &batch {
+        for row in batch.iter().chain(&fresh) {
             assert!(row.time_ms <= self.now, "early");
             assert!(self.moved.insert(row.position), "twice");
             assert!(!self.recalled.contains(&row.position), "recalled");
@@ -188,4 +197,33 @@ fn the_work_of_a_long_backlog_is_shared_out() {
     assert_eq!(model.timer.overdue_ms(model.now), 2_995, "the rest is late, and that can be seen");
     assert!(model.batch(4, false) && model.batch(4, false) && !model.batch(4, false));
     assert_eq!(model.moved.len(), 10);
+}
+
+#[test]
+fn what_is_due_now_does_not_wait_for_a_backlog() {
+    let mut model = Model::new(1_000);
+    let mut hold = |model: &mut Model, delay| {
+        model.apply(&Event::Hold(delay));
+        model.apply(&Event::Tell(0));
+        model.sent - 1
+    };
+    for _ in 0..40 {
+        hold(&mut model, 5);
+    }
+    let due_later: Vec<u64> = [2_500, 2_600, 2_700].into_iter().map(|delay| hold(&mut model, delay)).collect();
+    model.apply(&Event::Advance(3_000));
+    assert!(model.batch(4, false) && model.batch(4, false));
+    assert!(
+        due_later.iter().all(|position| model.moved.contains(position)),
+        "two with the first batch, one with the second"
+    );
+    assert_eq!(model.moved.len(), 8 + 3, "and the backlog goes on beside them");
+    // One that comes while the last step is done already.
+    let late = hold(&mut model, 0);
+    assert!(model.batch(4, false));
+    assert!(model.moved.contains(&late));
+    // After a failed write everything is looked at again, and nothing is moved twice.
+    assert!(model.batch(4, true));
+    model.until_nothing_is_due();
+    assert_eq!(model.moved.len(), 44);
 }

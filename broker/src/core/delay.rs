@@ -79,7 +79,8 @@ impl Delays {
                 _ => break,
             }
         }
-        let state = Mutex::new(State { timer: Timer::new(precision_ms), held });
+        // Half of the precision is for the step, and half for the work at it.
+        let state = Mutex::new(State { timer: Timer::new(precision_ms / 2), held });
         Ok(Self { state, sooner: Notify::new() })
     }
 
@@ -186,24 +187,30 @@ impl Core {
     fn take_due(&self) -> Result<Result<Due, Step>, BrokerError> {
         // Held until they are marked as being moved, so that a recall comes before or after and not in between.
         let mut state = self.delays.state.lock();
-        let (from, until_ms) = match state.timer.look(self.now_unsigned()) {
+        let (from, until_ms, fresh) = match state.timer.look(self.now_unsigned()) {
             Look::Wait(at) => return Ok(Err(Step::Wait(at))),
-            Look::Rows { from, until_ms } => (HeldRow::key(from.0, from.1), until_ms),
+            Look::Rows { from, until_ms, fresh } => (HeldRow::key(from.0, from.1), until_ms, fresh),
         };
         let until = HeldRow::key(until_ms, 0);
+        let mut damaged = Vec::new();
         let found = self.store.range(Keyspace::Timer, &from, &until, limits::TIMER_BATCH)?;
-        let next = match found.len() == limits::TIMER_BATCH {
+        let is_full = found.len() == limits::TIMER_BATCH;
+        let rows = readable(found, &mut damaged);
+        let fresh =
+            fresh.filter(|fresh| is_full && rows.last().is_some_and(|row| (row.time_ms, row.position) < *fresh));
+        let fresh = match fresh.map(|fresh| HeldRow::key(fresh.0, fresh.1)) {
+            Some(from) => Some(self.store.range(Keyspace::Timer, &from, &until, limits::TIMER_FRESH)?),
+            None => None,
+        };
+        let next = match is_full {
             true => None,
             false => Some(self.store.range(Keyspace::Timer, &until, &[], 1)?),
         };
-        let (mut rows, mut damaged) = (Vec::with_capacity(found.len()), Vec::new());
-        for (key, value) in found {
-            match HeldRow::read(&key, &value) {
-                Some(row) => rows.push(row),
-                None => damaged.push(key),
-            }
+        let mut rows = state.timer.found(&rows, next.as_ref().map(|_| until_ms));
+        if let Some(found) = fresh {
+            let all = found.len() < limits::TIMER_FRESH;
+            rows.extend(state.timer.found_fresh(&readable(found, &mut damaged), all.then_some(until_ms)));
         }
-        let rows = state.timer.found(&rows, next.as_ref().map(|_| until_ms));
         if let Some(next) = next {
             // The time is the front of the key, whatever the row says.
             let time = |key: &Bytes| key.first_chunk().copied().map(u64::from_be_bytes);
@@ -389,6 +396,18 @@ impl Core {
     fn now_unsigned(&self) -> u64 {
         u64::try_from(self.now()).unwrap_or(0)
     }
+}
+
+/// The rows that can be read; keys of the others go to `damaged`.
+fn readable(found: Vec<(Bytes, Bytes)>, damaged: &mut Vec<Bytes>) -> Vec<HeldRow> {
+    let mut rows = Vec::with_capacity(found.len());
+    for (key, value) in found {
+        match HeldRow::read(&key, &value) {
+            Some(row) => rows.push(row),
+            None => damaged.push(key),
+        }
+    }
+    rows
 }
 
 /// The queue a message goes to that was sent to `queue`: another one if the topic has fewer by now.

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use lsm_tree::compaction::Leveled;
+use lsm_tree::config::PartitioningPolicy;
 use lsm_tree::{AbstractTree, AnyTree, Cache, Config, DescriptorTable, Guard, SeqNo, SequenceNumberCounter};
 use parking_lot::RwLock;
 
@@ -223,6 +224,9 @@ impl Tree {
         let tree = Config::new(dir, sequence.clone(), visible.clone())
             .use_cache(Arc::new(Cache::with_capacity_bytes(CACHE_BYTES)))
             .use_descriptor_table(Some(Arc::new(DescriptorTable::new(OPEN_TABLES))))
+            // The filter of a whole table is a quarter of a megabyte, which is read and hashed for each key that is looked up, since
+            // few of them fit into the cache. In the first level filters stay in memory.
+            .filter_block_partitioning_policy(PartitioningPolicy::new([false, true]))
             .open()?;
         let next = tree.get_highest_seqno().map_or(0, |highest| highest + 1);
         sequence.fetch_max(next);

@@ -15,6 +15,9 @@ pub enum Look {
         from: (u64, u64),
         /// The first time that is not due yet, milliseconds since 1970.
         until_ms: u64,
+        /// There may be a backlog. If the rows that were read fill a batch and end before this key, read a few from it on, too, and
+        /// tell [`Timer::found_fresh`].
+        fresh: Option<(u64, u64)>,
     },
 }
 
@@ -33,11 +36,16 @@ pub enum Refusal {
 /// nothing later than a step and the work before it. The rows are in the store, in the order of (due time, position in the log); this
 /// keeps only up to where they are done, and the time of the first that is left. A row that is committed late, behind that place, is
 /// told with [`Timer::held`] and looked at again.
+///
+/// While older ones wait in a long line, a part of each batch is for those of the last step: a million messages of one second, or of
+/// an hour without a broker, do not make late what is due now.
 #[derive(Debug)]
 pub struct Timer {
     precision_ms: u64,
     /// Rows before this key are done.
     from: (u64, u64),
+    /// So are those of the last step before this key.
+    fresh: (u64, u64),
     /// No row is due before this time; `u64::MAX` if none is known.
     earliest_ms: u64,
     /// Positions of messages in the batch that is being written.
@@ -53,6 +61,7 @@ impl Timer {
         Self {
             precision_ms: precision_ms.max(1),
             from: (0, 0),
+            fresh: (0, 0),
             earliest_ms: 0,
             moving: HashSet::new(),
             recalling: HashSet::new(),
@@ -62,6 +71,7 @@ impl Timer {
     /// A row with this due time is in the store. True if that is sooner than anything before: whoever waits looks again.
     pub fn held(&mut self, due_ms: u64) -> bool {
         self.from = self.from.min((due_ms, 0));
+        self.fresh = self.fresh.min((due_ms, 0));
         let sooner = due_ms < self.earliest_ms;
         self.earliest_ms = self.earliest_ms.min(due_ms);
         sooner
@@ -72,7 +82,11 @@ impl Timer {
     pub fn look(&self, now_ms: u64) -> Look {
         let step = now_ms - now_ms % self.precision_ms;
         if self.earliest_ms <= step {
-            return Look::Rows { from: self.from, until_ms: step.saturating_add(1) };
+            let until_ms = step.saturating_add(1);
+            let last_step = until_ms.saturating_sub(self.precision_ms);
+            let fresh = self.fresh.max((last_step, 0));
+            let fresh = (self.earliest_ms < last_step && fresh < (until_ms, 0)).then_some(fresh);
+            return Look::Rows { from: self.from, until_ms, fresh };
         }
         let at = self.earliest_ms.div_ceil(self.precision_ms).saturating_mul(self.precision_ms);
         Look::Wait((self.earliest_ms != u64::MAX).then_some(at))
@@ -89,6 +103,23 @@ impl Timer {
             self.from = (until, 0);
             self.earliest_ms = until;
         }
+        self.free(rows)
+    }
+
+    /// These rows are there, in order, from the key on that [`Look::Rows`] named for the last step. `done_until_ms`: there are no more
+    /// before this time. Answers which of them to move, in the batch of [`Timer::found`].
+    pub fn found_fresh(&mut self, rows: &[HeldRow], done_until_ms: Option<u64>) -> Vec<HeldRow> {
+        if let Some(last) = rows.last() {
+            self.fresh = (last.time_ms, last.position.saturating_add(1));
+        }
+        if let Some(until) = done_until_ms {
+            self.fresh = (until, 0);
+        }
+        self.free(rows)
+    }
+
+    /// Those that are nobody else's are being moved from now on.
+    fn free(&mut self, rows: &[HeldRow]) -> Vec<HeldRow> {
         let free: Vec<_> = rows.iter().filter(|row| !self.recalling.contains(&row.position)).copied().collect();
         self.moving.extend(free.iter().map(|row| row.position));
         free
@@ -107,7 +138,7 @@ impl Timer {
     /// The batch could not be written: everything is looked at again.
     pub fn failed(&mut self) {
         self.moving.clear();
-        (self.from, self.earliest_ms) = ((0, 0), 0);
+        (self.from, self.fresh, self.earliest_ms) = ((0, 0), (0, 0), 0);
     }
 
     /// Takes a message, which is in the store, out of the timer's hands. Then comes [`Timer::recalled`], however that ended.
