@@ -1,0 +1,69 @@
+"""Makes a volume for each claim of the storage class `local`, and removes those whose claim is gone. A process of the node.
+
+Argument: the folder of the certificates. Volumes are folders beside it, in `volumes`.
+"""
+import pathlib
+import shutil
+import sys
+import time
+
+from kube import Api, ApiError
+
+PROVISIONER, CLASS = "waybill.dev/e2e", "local"
+PAUSE_S = 0.3
+
+
+def make(api, folder, claim):
+    """A volume for the claim and no other."""
+    meta = claim["metadata"]
+    name = f"pvc-{meta['uid']}"
+    (folder / name).mkdir(exist_ok=True)
+    api.create("persistentvolumes", None, {
+        "apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
+        "spec": {
+            "storageClassName": CLASS, "accessModes": claim["spec"]["accessModes"], "persistentVolumeReclaimPolicy": "Delete",
+            "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+            # Of this kind, because the kubelet gives its files to the pod's group.
+            "local": {"path": str(folder / name)},
+            "nodeAffinity": {"required": {"nodeSelectorTerms": [
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node1"]}]}]}},
+            "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
+        },
+    })
+
+
+def remove(api, volume):
+    """The volume and its data."""
+    api.delete("persistentvolumes", None, volume["metadata"]["name"])
+    shutil.rmtree(volume["spec"]["local"]["path"], ignore_errors=True)
+
+
+def look(api, folder):
+    """One round over everything."""
+    for claim in api.list("persistentvolumeclaims"):
+        if claim["status"].get("phase") == "Pending" and claim["spec"].get("storageClassName") == CLASS:
+            try:
+                make(api, folder, claim)
+            except ApiError as e:
+                if e.code != 409:  # made in an earlier round, and not bound yet
+                    raise
+    for volume in api.list("persistentvolumes"):
+        released = volume["status"].get("phase") in ("Released", "Failed")
+        if released and volume["spec"].get("storageClassName") == CLASS and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+            remove(api, volume)
+
+
+def main():
+    certificates = pathlib.Path(sys.argv[1])
+    api, folder = Api(certificates), certificates.parent / "volumes"
+    while True:
+        try:
+            look(api, folder)
+        except (ApiError, OSError) as e:
+            print(f"{time.strftime('%T')} {e}", flush=True)
+        time.sleep(PAUSE_S)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""What is changed in a resource counts in pods that run."""
+import re
+import time
+import urllib.request
+
+from house import check, expect, wait_for
+from load import Book, client, pod_spec
+
+from .shop import BROKERS, ENDPOINT, PROXIES, SHOP, make_namespace, new_group, new_topic, restarts, tool
+
+APPS = "apps"
+# From `kubectl apply` until it counts, seconds.
+LIMIT_S = 10
+HELD = 12
+
+
+def metrics(address):
+    """The samples of an admin port: name with labels → number."""
+    page = urllib.request.urlopen(f"http://{address}/metrics", timeout=10).read().decode()
+    return {name: float(value) for name, value in re.findall(r"^([a-z_]+(?:\{.*\})?) (\S+)$", page, re.MULTILINE)}
+
+
+def of_proxies(cluster, *names):
+    """The sums of these samples over all proxies."""
+    pages = [metrics(f"{pod['status']['podIP']}:8082") for pod in cluster.pods(SHOP, PROXIES)]
+    return tuple(sum(page.get(name, 0) for page in pages) for name in names)
+
+
+def identities(cluster, *selectors):
+    return {(pod["metadata"]["uid"], restarts(pod)) for selector in selectors for pod in cluster.pods(SHOP, selector)}
+
+
+def send(cluster, topic, count):
+    for n in range(count):
+        tool(cluster, "message", "send", "--endpoint", ENDPOINT, "--topic", topic, "--body", f"message {n}")
+
+
+def push_client(cluster, name, topic, group, hold):
+    """A push consumer in a pod; what it saw."""
+    make_namespace(cluster, APPS)
+    command = client("push", name, ENDPOINT, topic=topic, group=group, hold=hold)
+    cluster.api.create("pods", APPS, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+                                      "spec": {**pod_spec(command, grace_s=1), "restartPolicy": "Never"}})
+    book = Book(name)
+    wait_for(f"{name} started", 60, lambda: any(what == "started" for _, what, _ in book.lines()))
+    return book
+
+
+@check("group-settings", needs=["shop"])
+def group_settings(cluster):
+    """kubectl apply of a ConsumerGroup with a batch limit and renewal off counts in the running sidecars within 10 s, no restart"""
+    new_topic(cluster, "parcels")
+    new_group(cluster, "shipping")
+    book = push_client(cluster, "shipping", "parcels", "shipping", hold=600)
+    send(cluster, "parcels", HELD)
+    wait_for(lambda: f"{HELD} are held, {len(book.ids('got'))} are", 30, lambda: len(book.ids("got")) == HELD)
+    before = identities(cluster, BROKERS, PROXIES)
+    sizes = ("waybill_sidecar_receipts_batch_size_sum", "waybill_sidecar_receipts_batch_size_count")
+
+    def mean_size(seconds):
+        """Of requests that renew, from now on for so long; 0 if there was none."""
+        first = of_proxies(cluster, *sizes)
+        time.sleep(seconds)
+        handles, requests = (b - a for a, b in zip(first, of_proxies(cluster, *sizes)))
+        return handles / requests if requests else 0
+
+    wait_for("many are renewed with one request", 30, lambda: mean_size(2.5) > 2)
+    applied = time.monotonic()
+    new_group(cluster, "shipping", leases="{batchMax: 2}")
+    # A round of renewals lies between two looks, so the last look may begin when the time is up.
+    wait_for("a request renews two at most", LIMIT_S, lambda: 0 < mean_size(2.5) <= 2)
+    limit_s = time.monotonic() - applied
+    applied = time.monotonic()
+    new_group(cluster, "shipping", leases="{batchMax: 2, renew: false}")
+
+    def kept():
+        send(cluster, "parcels", 1)
+        return of_proxies(cluster, "waybill_sidecar_receipts_kept")[0] > 0
+
+    wait_for("what comes now is not renewed", LIMIT_S, kept)
+    switch_s = time.monotonic() - applied
+    expect(identities(cluster, BROKERS, PROXIES) == before, "a pod was started again")
+    cluster.kubectl("delete", "pod", "-n", APPS, "shipping", "--grace-period=1")
+    return f"the limit within {limit_s:.1f} s, the switch within {switch_s:.1f} s"
+
+
+@check("proxy-settings", needs=["shop"])
+def proxy_settings(cluster):
+    """A changed switch of a Proxy is in force in all its pods within 10 s, without a restart, and status says so"""
+    before = identities(cluster, PROXIES)
+    applied = time.monotonic()
+    changed = cluster.api.patch("proxies", SHOP, "edge", {"spec": {"batch": {"enableBatchAck": True, "maxEntries": 512}}})
+
+    def look():
+        for pod in cluster.pods(SHOP, PROXIES):
+            page = urllib.request.urlopen(f"http://{pod['status']['podIP']}:8082/config", timeout=10).read().decode()
+            if not re.search(r'"batchChangeInvisibleTimeMaxNum"[^}]*\b512\b', page):
+                return False
+        return True
+
+    wait_for("all pods have it", LIMIT_S, look)
+    in_force_s = time.monotonic() - applied
+    generation = changed["metadata"]["generation"]
+
+    def told():
+        pods = cluster.api.get("proxies", SHOP, "edge")["status"].get("pods", [])
+        return len(pods) == 2 and all(pod.get("appliedGeneration", 0) >= generation for pod in pods)
+
+    wait_for(lambda: f"status tells it of each pod: {cluster.api.get('proxies', SHOP, 'edge')['status']}", 30, told)
+    expect(identities(cluster, PROXIES) == before, "a pod was started again")
+    return f"within {in_force_s:.1f} s"

@@ -1,0 +1,124 @@
+"""Sidecars in pods of applications."""
+import datetime
+import json
+import time
+
+from house import check, expect, wait_for
+from load import RESULTS, Book, client, pod_spec
+
+from .configuration import APPS, metrics, send
+from .shop import SHOP, broker_address, make_namespace, new_group, new_topic, restarts, tool
+
+# A pod of another namespace than the Proxy's, which allows that.
+LABELS = {"waybill.dev/inject": "edge", "waybill.dev/inject-namespace": SHOP}
+# From the end of a Job's own container until the Job has ended, seconds.
+JOB_LIMIT_S = 30
+STARTS = 50
+
+
+def template(spec, **labels):
+    return {"metadata": {"labels": {**LABELS, **labels}}, "spec": spec}
+
+
+def job(name, spec, **more):
+    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+            "spec": {"backoffLimit": 0, "template": template({**spec, "restartPolicy": "Never"}), **more}}
+
+
+def condition_of_job(cluster, name):
+    status = (cluster.api.get("jobs", APPS, name) or {}).get("status", {})
+    return next((c["type"] for c in status.get("conditions", []) if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
+
+
+def moment(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def at_brokers(topic, group):
+    """(messages not done, of these those that somebody holds) of the group, over both brokers; None before it asked for any."""
+    label = f'{{topic="{topic}",consumer_group="{group}"}}'
+    pages = [metrics(broker_address(n).replace("10911", "10915")) for n in range(2)]
+    return tuple(sum(page.get(f"rocketmq_consumer_{kind}_messages{label}", 0) for page in pages) for kind in ("lag", "inflight"))
+
+
+@check("injected-deployment", needs=["shop"])
+def injected_deployment(cluster):
+    """A Deployment with injected sidecars works, and its last acknowledgements, while it is being ended, count"""
+    make_namespace(cluster, APPS)
+    new_topic(cluster, "letters")
+    new_group(cluster, "readers")
+    RESULTS.mkdir(exist_ok=True)
+    spec = pod_spec(client("consume", "letters", topic="letters", group="readers", hold=3))
+    cluster.api.create("deployments", APPS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "readers"}, "spec": {
+        "selector": {"matchLabels": {"app": "readers"}}, "template": template(spec, app="readers")}})
+    pod = cluster.wait_pods(APPS, "app=readers", 1)[0]
+    sidecars = [c for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"]
+    expect(len(sidecars) == 1, f"no native sidecar: {pod['spec'].get('initContainers')}")
+    book = Book("letters")
+    wait_for("the consumer started", 60, lambda: any(what == "started" for _, what, _ in book.lines()))
+    send(cluster, "letters", 5)
+    wait_for("messages came", 30, lambda: book.ids("got"))
+    expect(not book.ids("acked"), "nothing was in hand when it was told to end")
+    cluster.kubectl("delete", "deployment", "-n", APPS, "readers", "--wait=false")
+    wait_for("its pod is gone", 60, lambda: not cluster.api.list("pods", APPS, "app=readers"))
+    got, acked = book.ids("got"), book.ids("acked")
+    expect(set(got) == set(acked), lambda: f"{len(got)} came, {len(acked)} were acknowledged: {book.failures()}")
+    left = at_brokers("letters", "readers")
+    expect(left == (5 - len(acked), 0), f"{len(acked)} of 5 were acknowledged, and the brokers have {left}")
+    return f"{len(acked)} acknowledged while it was being ended"
+
+
+@check("injected-jobs", needs=["shop"])
+def injected_jobs(cluster):
+    """C49: Jobs with a sidecar complete or fail within 30 s of their own container's end; what they sent is stored; no pod goes on"""
+    make_namespace(cluster, APPS)
+    new_topic(cluster, "reports")
+    new_group(cluster, "archive")
+    RESULTS.mkdir(exist_ok=True)
+    good = pod_spec(client("produce", "job-sends", topic="reports", count=10))
+    bad = pod_spec(["sh", "-c", "exit 1"])
+    cluster.api.create("jobs", APPS, job("sends", good))
+    cluster.api.create("jobs", APPS, job("breaks", bad))
+    cron = pod_spec(client("produce", "cron-sends", topic="reports", count=10))
+    cluster.api.call("POST", f"/apis/batch/v1/namespaces/{APPS}/cronjobs", {
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "daily"},
+        "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job("", cron)["spec"]}}})
+    cluster.kubectl("create", "job", "-n", APPS, "cron-sends", "--from=cronjob/daily")
+    slowest = 0.0
+    for name, end in (("sends", "Complete"), ("breaks", "Failed"), ("cron-sends", "Complete")):
+        wait_for(lambda: f"job {name} has ended", 120, lambda: condition_of_job(cluster, name))
+        expect(condition_of_job(cluster, name) == end, lambda: f"job {name} is {condition_of_job(cluster, name)}")
+        pod = cluster.api.list("pods", APPS, f"job-name={name}")[0]
+        expect(pod["spec"].get("initContainers"), f"job {name} had no sidecar")
+        own = pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
+        conditions = cluster.api.get("jobs", APPS, name)["status"]["conditions"]
+        ended = next(c["lastTransitionTime"] for c in conditions if c["type"] == end)
+        slowest = max(slowest, moment(ended) - moment(own))
+    expect(slowest <= JOB_LIMIT_S, f"a job ended {slowest:.0f} s after its own container")
+    running = [p["metadata"]["name"] for p in cluster.api.list("pods", APPS, "job-name") if p["status"]["phase"] in ("Pending", "Running")]
+    expect(not running, f"pods go on: {running}")
+    for book in (Book("job-sends"), Book("cron-sends")):
+        expect(len(book.ids("sent")) == 10, lambda: f"{len(book.ids('sent'))} of 10 sent: {book.failures()}")
+    expect((there := stored(cluster, "reports")) == 20, f"{there} of 20 are stored")
+    return f"at most {slowest:.0f} s after their own container"
+
+
+def stored(cluster, topic):
+    """Messages of the topic in the stores of both brokers."""
+    told = [json.loads(tool(cluster, "topic", "describe", topic, "--broker", broker_address(n))) for n in range(2)]
+    return sum(queue["nextOffset"] - queue["minOffset"] for topic in told for queue in topic["queues"])
+
+
+@check("start-order", needs=["shop"])
+def start_order(cluster):
+    """C50: fifty applications that connect once, at their start, and end when that fails: none fails, none is started again"""
+    make_namespace(cluster, APPS)
+    connects = pod_spec(["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8081 && curl -sf http://127.0.0.1:8082/readyz"])
+    began = time.monotonic()
+    cluster.api.create("jobs", APPS, job("starts", connects, completions=STARTS, parallelism=8))
+    wait_for(lambda: f"all have ended: {(cluster.api.get('jobs', APPS, 'starts') or {}).get('status')}", 240, lambda: condition_of_job(cluster, "starts"), every=1)
+    pods = cluster.api.list("pods", APPS, "job-name=starts")
+    failed = [p["metadata"]["name"] for p in pods if p["status"]["phase"] != "Succeeded" or restarts(p)]
+    expect(not failed and len(pods) == STARTS, f"of {len(pods)} these failed: {failed}")
+    cluster.api.call("DELETE", cluster.api.path("jobs", APPS, "starts"), {"propagationPolicy": "Background"})
+    return f"{STARTS} in {time.monotonic() - began:.0f} s"
