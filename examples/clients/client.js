@@ -6,18 +6,21 @@
 'use strict';
 const { Producer, SimpleConsumer, FilterExpression } = require('rocketmq-client-nodejs');
 
+// Its own goes to a file in the home directory.
+const logger = { debug() {}, info() {}, warn: console.warn, error: console.error };
+
 async function main() {
   // An injected sidecar says where it is.
   const endpoints = process.env.ROCKETMQ_ENDPOINTS || '127.0.0.1:8081';
 
-  const producer = new Producer({ endpoints, namespace: '', topics: ['orders'] });
+  const producer = new Producer({ endpoints, namespace: '', logger, topics: ['orders'] });
   await producer.startup();
   const receipt = await producer.send({ topic: 'orders', body: Buffer.from('one coffee') });
   console.log('sent', receipt.messageId);
   await producer.shutdown();
 
   const consumer = new SimpleConsumer({
-    endpoints, namespace: '', consumerGroup: 'billing', awaitDuration: 10000,
+    endpoints, namespace: '', logger, consumerGroup: 'billing', awaitDuration: 10000,
     subscriptions: new Map([['orders', FilterExpression.SUB_ALL]]),
   });
   await consumer.startup();
