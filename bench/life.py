@@ -64,6 +64,8 @@ def delay(effort, flush, alone):
                 count = effort.delayed if peer.name == "Waybill" else effort.delayed // 10
                 due_s = 10 + count // ACCEPTED_PER_SECOND[peer.name]
                 with against.paused([other for other in running if other is not peer]):
+                    for topic in (PLAIN, DELAYED, TRICKLE):
+                        peer.await_route(topic)
                     plain[peer.name].append(run(peer, "delay", "--topic", PLAIN, "--plain", "--messages", count // 10))
                     seen[peer.name].append(run(peer, "delay", "--topic", DELAYED, "--messages", count, "--due-in", f"{due_s}s",
                                                "--trickle-topic", TRICKLE, "--trickle", 20))

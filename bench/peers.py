@@ -19,7 +19,7 @@ import servers  # noqa: E402
 from apache import Apache  # noqa: E402
 
 QUEUES = 8
-ROUTE_LIMIT_S = 30
+ROUTE_LIMIT_S = 60
 
 
 class Peer:
@@ -33,6 +33,10 @@ class Peer:
         self.admin.create_topic(topic, message_type, queues=QUEUES)
         if group:
             self.admin.create_group(group, **group_settings)
+        self.await_route(topic)
+
+    def await_route(self, topic):
+        """Waits until the name server knows the topic. One that stood still for two minutes has forgotten its brokers until they register again."""
         end = time.monotonic() + ROUTE_LIMIT_S
         while not self.admin.topic_routed(topic):
             if time.monotonic() > end:

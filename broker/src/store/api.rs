@@ -185,8 +185,7 @@ impl Store {
         max: usize,
     ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         self.check_open()?;
-        let state = self.shared().state.read();
-        self.indexed(range::read(&state, &self.shared().index, keyspace, (from, to), max))
+        self.indexed(range::read(&self.shared().state, &self.shared().index, keyspace, (from, to), max))
     }
 
     /// At most `max` committed entries of a queue, from offset `from` on, in order.

@@ -1,10 +1,11 @@
 //! Rows between two keys: what the index has, with what was committed since.
 
 use bytes::Bytes;
+use parking_lot::RwLock;
 
 use super::index::{Index, IndexError};
 use super::schema;
-use super::state::State;
+use super::state::{Changes, State, after};
 use super::types::Keyspace;
 
 /// Rows that are read from the index at a time, at least.
@@ -27,34 +28,58 @@ impl Indexed<'_> {
             && let Some(from) = self.next.take()
         {
             let rows = self.index.between(&from, &self.to, self.size)?;
-            // The least key that is greater.
-            self.next = rows.last().filter(|_| rows.len() == self.size).map(|(key, _)| [&key[..], &[0]].concat());
+            self.next = rows.last().filter(|_| rows.len() == self.size).map(|(key, _)| after(key));
             self.chunk = rows.into_iter();
         }
         Ok(self.chunk.next().map(|(key, value)| (key.slice(1..), value)))
     }
 }
 
-/// At most `max` rows from `from` on to before `to`.
+/// At most `max` rows from `from` on to before `to`. Each is one that was there at some time while this was running.
 pub(super) fn read(
-    state: &State,
+    state: &RwLock<State>,
     index: &Index,
     keyspace: Keyspace,
     (from, to): (&[u8], &[u8]),
     max: usize,
 ) -> Result<Vec<(Bytes, Bytes)>, IndexError> {
+    let mut from = from.to_vec();
+    let mut rows = Vec::new();
+    while rows.len() < max {
+        // The index is read without the lock: a reader must not hold up the committer. It comes last, so that what a checkpoint moves into
+        // it meanwhile is seen in one place or in both.
+        let changes = state.read().changes_between(keyspace, (&from, to), max.max(CHUNK));
+        let end = changes.end.as_deref().unwrap_or(to);
+        merge(index, keyspace, (&from, end), &changes, max, &mut rows)?;
+        match changes.end {
+            Some(end) => from = end,
+            None => break,
+        }
+    }
+    Ok(rows)
+}
+
+/// Adds rows until there are `max`.
+fn merge(
+    index: &Index,
+    keyspace: Keyspace,
+    (from, to): (&[u8], &[u8]),
+    changes: &Changes,
+    max: usize,
+    rows: &mut Vec<(Bytes, Bytes)>,
+) -> Result<(), IndexError> {
     let end = if to.is_empty() { vec![keyspace as u8 + 1] } else { schema::user_key(keyspace, to) };
     let mut indexed = Indexed {
         index,
         to: end,
         chunk: Vec::new().into_iter(),
         next: Some(schema::user_key(keyspace, from)),
-        size: max.max(CHUNK),
+        size: (max - rows.len()).max(CHUNK),
     };
-    let [frozen, active] = state.changes_between(keyspace, (from, to));
-    let (mut frozen, mut active) = (frozen.peekable(), active.peekable());
+    let frozen = changes.frozen.iter().flat_map(|frozen| frozen.between(keyspace, from, to));
+    let mut frozen = frozen.map(|(key, change)| (key, change.as_deref())).peekable();
+    let mut active = changes.active.iter().map(|(key, change)| (&**key, change.as_deref())).peekable();
     let mut row = indexed.next()?;
-    let mut rows = Vec::new();
     while rows.len() < max {
         let heads = [
             row.as_ref().map(|(key, _)| &key[..]),
@@ -68,12 +93,12 @@ pub(super) fn read(
             value = row.take().map(|(_, value)| value);
             row = indexed.next()?;
         }
-        for changes in [&mut frozen, &mut active] {
-            if let Some((_, change)) = changes.next_if(|(head, _)| *head == key) {
-                value = change.as_deref().map(Bytes::copy_from_slice);
+        for change in [frozen.next_if(|(head, _)| *head == key), active.next_if(|(head, _)| *head == key)] {
+            if let Some((_, change)) = change {
+                value = change.map(Bytes::copy_from_slice);
             }
         }
         rows.extend(value.map(|value| (key, value)));
     }
-    Ok(rows)
+    Ok(())
 }

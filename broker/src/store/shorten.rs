@@ -24,6 +24,7 @@ use super::error::StoreError;
 use super::held::HeldRow;
 use super::range;
 use super::shared::Shared;
+use super::state::after;
 use super::types::{Keyspace, QueueKey, SegmentInfo};
 
 /// Rows that are read at a time.
@@ -284,7 +285,7 @@ struct Made {
 
 /// A batch that puts again the rows from `from` on, and where the next one begins.
 fn rows_again(shared: &Shared, keyspace: Keyspace, from: &[u8]) -> Result<(Batch, Option<Vec<u8>>), StoreError> {
-    let rows = range::read(&shared.state.read(), &shared.index, keyspace, (from, &[]), ROWS)?;
+    let rows = range::read(&shared.state, &shared.index, keyspace, (from, &[]), ROWS)?;
     let limit = BATCH_BYTES.min(shared.options.segment_bytes / 16);
     let mut batch = Batch::new();
     for (key, value) in &rows {
@@ -308,11 +309,6 @@ fn bounds_again(shared: &Shared, queues: &[QueueKey], mins: &HashMap<QueueKey, u
         }
     }
     batch
-}
-
-/// The least key that is greater.
-fn after(key: &[u8]) -> Vec<u8> {
-    [key, &[0]].concat()
 }
 
 fn earlier(one: Option<(u64, Keyspace)>, other: Option<(u64, Keyspace)>) -> Option<(u64, Keyspace)> {

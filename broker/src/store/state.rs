@@ -45,6 +45,16 @@ pub(super) struct Snapshot {
     pub(super) applied: Applied,
 }
 
+/// What was committed of a range of keys and may not be in the index yet.
+pub(super) struct Changes {
+    /// What a checkpoint is writing, of all keys.
+    pub(super) frozen: Option<Arc<Overlay>>,
+    /// What came after it, in order.
+    pub(super) active: Vec<(Box<[u8]>, Change)>,
+    /// There may be more, from this key on.
+    pub(super) end: Option<Vec<u8>>,
+}
+
 impl State {
     /// An empty state on top of an index that goes this far.
     pub(super) fn new(queues: Queues, facts: AllFacts, start: u64, applied: Applied) -> Self {
@@ -126,15 +136,12 @@ impl State {
         frozen.chain(self.active.range(keyspace, prefix))
     }
 
-    /// The changes of keys from `from` on to before `to`, to make to what the index has: those that a checkpoint is writing, and the
-    /// newer ones.
-    pub(super) fn changes_between<'a>(
-        &'a self,
-        keyspace: Keyspace,
-        (from, to): (&'a [u8], &'a [u8]),
-    ) -> [impl Iterator<Item = (&'a [u8], &'a Change)>; 2] {
-        [self.frozen.as_deref(), Some(&self.active)]
-            .map(|overlay| overlay.into_iter().flat_map(move |overlay| overlay.between(keyspace, from, to)))
+    /// The changes of keys from `from` on to before `to`, to make to what the index has; of the newest at most so many.
+    pub(super) fn changes_between(&self, keyspace: Keyspace, (from, to): (&[u8], &[u8]), max: usize) -> Changes {
+        let copy = |(key, change): (&[u8], &Change)| (Box::from(key), change.clone());
+        let active: Vec<_> = self.active.between(keyspace, from, to).take(max).map(copy).collect();
+        let end = active.last().filter(|_| active.len() == max).map(|(key, _)| after(key));
+        Changes { frozen: self.frozen.clone(), active, end }
     }
 
     /// Where the log starts.
@@ -181,4 +188,9 @@ impl State {
         let frozen = self.frozen.as_ref().map_or(0, |frozen| frozen.bytes());
         self.active.bytes() + frozen + self.queues.bytes()
     }
+}
+
+/// The least key that is greater.
+pub(super) fn after(key: &[u8]) -> Vec<u8> {
+    [key, &[0]].concat()
 }
