@@ -12,18 +12,18 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use waybill_ops::clock::{Clock, SystemClock};
-use waybill_ops::config::Validate;
+use waybill_ops::config::{Invalid, Validate};
 use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
-use crate::config::BrokerConfig;
+use crate::config::{BrokerConfig, InForce};
 use crate::core::{Core, Question, Step, store_options};
 use crate::error::BrokerError;
 use crate::limits;
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::retention::Memory;
-use crate::server::{self, Channel, Peer};
+use crate::server::{self, Peer};
 use crate::store::{Health, Options};
 
 /// How often the health of the store and silent clients are looked after.
@@ -31,7 +31,10 @@ const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
 /// One broker. Its requests come over TCP ([`Broker::serve`]) or from this process ([`Broker::handle`]).
 pub struct Broker {
+    /// As it was started.
     config: Arc<BrokerConfig>,
+    /// As it is now, which is another one in some keys.
+    in_force: InForce,
     store_options: Options,
     clock: Arc<dyn Clock>,
     pub(crate) metrics: Arc<Metrics>,
@@ -83,8 +86,9 @@ impl Broker {
         let metrics = Arc::new(Metrics::default());
         let mut store_options = store_options(&config);
         adjust(&mut store_options);
+        let in_force: InForce = Arc::new(ArcSwap::new(Arc::clone(&config)));
         let core = Core::open(
-            Arc::clone(&config),
+            Arc::clone(&in_force),
             Arc::clone(&clock),
             Arc::clone(&metrics),
             config.listen_port,
@@ -94,6 +98,7 @@ impl Broker {
         let broker = Arc::new(Self {
             port: AtomicU16::new(config.listen_port),
             config,
+            in_force,
             store_options,
             clock,
             metrics,
@@ -161,9 +166,25 @@ impl Broker {
         }
     }
 
-    /// The effective configuration.
+    /// The configuration that the broker was started with.
     pub fn config(&self) -> &BrokerConfig {
         &self.config
+    }
+
+    /// The configuration that counts now.
+    pub fn in_force(&self) -> Arc<BrokerConfig> {
+        self.in_force.load_full()
+    }
+
+    /// Puts the keys of `file` in force that need no restart ([`crate::DYNAMIC`]). Answers those of the others that differ.
+    ///
+    /// # Errors
+    /// What does not fit together with what the broker was started with; nothing is changed.
+    pub fn reconfigure(&self, file: &BrokerConfig) -> Result<Vec<String>, Invalid> {
+        let wanted = self.config.with_dynamic_keys_of(file);
+        wanted.validate()?;
+        self.in_force.store(Arc::new(wanted));
+        Ok(self.config.needs_restart(file))
     }
 
     /// The counters.
@@ -295,24 +316,27 @@ impl Broker {
             if due.is_empty() {
                 return Ok(told);
             }
-            let asked = due.iter().map(|question| (question, self.clients().producers(&question.producer_group)));
-            let (with, without): (Vec<_>, Vec<_>) = asked.partition(|(_, producers)| !producers.is_empty());
-            let positions =
-                |asked: &[(&Question, Vec<Channel>)]| asked.iter().map(|(q, _)| q.position).collect::<Vec<_>>();
-            let open = core.asking(&positions(&with), &positions(&without)).await?;
-            self.metrics.nobody_to_ask(without.len() as u64);
-            for (question, producers) in with.iter().filter(|(question, _)| open.contains(&question.position)) {
-                let Some(request) = server::question(self, question) else { continue };
-                // Another one each time, as far as there are others.
-                let first = question.checks as usize % producers.len();
-                if producers[first..].iter().chain(&producers[..first]).any(|producer| producer.tell(request.clone())) {
-                    self.metrics.transaction_check();
-                    told += 1;
-                } else {
-                    self.metrics.nobody_to_ask(1);
-                }
+            let (mut asked, mut postponed) = (Vec::new(), Vec::new());
+            // It may have been decided meanwhile.
+            for question in due.iter().filter(|question| core.open_half(question.position).is_some()) {
+                let list = if self.ask(question) { &mut asked } else { &mut postponed };
+                list.push(question.position);
             }
+            self.metrics.transaction_checks(asked.len() as u64);
+            self.metrics.nobody_to_ask(postponed.len() as u64);
+            told += asked.len() as u64;
+            // What nobody was told does not count as a question. (After a crash right here one is asked once more than is counted.)
+            core.asked(&asked, &postponed).await?;
         }
+    }
+
+    /// Asks a producer what became of a transaction. False if none can be told.
+    fn ask(&self, question: &Question) -> bool {
+        let producers = self.clients().producers(&question.producer_group);
+        let Some(request) = server::question(self, question).filter(|_| !producers.is_empty()) else { return false };
+        // Another one each time, as far as there are others.
+        let first = question.checks as usize % producers.len();
+        producers[first..].iter().chain(&producers[..first]).any(|producer| producer.tell(request.clone()))
     }
 
     /// Those of these clients that are watched, and when somebody last vouched for them, milliseconds since 1970.
@@ -416,7 +440,8 @@ impl Broker {
             error!(dir = %options.dir.display(), "the store is not there any more; the next try is in a second");
             return;
         }
-        match Core::open(Arc::clone(&self.config), Arc::clone(&self.clock), Arc::clone(&self.metrics), port, options) {
+        match Core::open(Arc::clone(&self.in_force), Arc::clone(&self.clock), Arc::clone(&self.metrics), port, options)
+        {
             Ok(core) => {
                 self.core.store(Arc::new(core));
                 self.metrics.store_reopened();

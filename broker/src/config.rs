@@ -2,7 +2,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
 
@@ -18,6 +20,9 @@ pub enum FlushDiskType {
     #[serde(rename = "ASYNC_FLUSH")]
     Async,
 }
+
+/// The configuration that counts now. Taken once for each piece of work, so that the work sees one state.
+pub(crate) type InForce = Arc<ArcSwap<BrokerConfig>>;
 
 /// What a broker is told. Unknown keys are refused by name.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -64,6 +69,9 @@ pub struct BrokerConfig {
     pub max_message_size: usize,
     /// Permission of the broker: 2 write, 4 read, 6 both.
     pub broker_permission: i32,
+    /// Names of brokers that take no new messages, whatever `brokerPermission` says: those that are to go. One file can serve several
+    /// brokers so.
+    pub read_only_brokers: Vec<String>,
     /// Messages of one consumer group and queue that may be in flight (leased) at once; 0 = no limit.
     pub pop_inflight_message_threshold: usize,
     /// Polls and notifications that may wait at once for one consumer group and topic.
@@ -115,6 +123,7 @@ impl Default for BrokerConfig {
             default_topic_queue_nums: 8,
             max_message_size: 4 << 20,
             broker_permission: 6,
+            read_only_brokers: Vec::new(),
             pop_inflight_message_threshold: 10_000,
             pop_polling_size: 1024,
             max_pop_polling_size: 100_000,
@@ -129,6 +138,70 @@ impl Default for BrokerConfig {
             transaction_give_up_after: 3 * 86_400_000,
             shutdown_grace_seconds: 10,
         }
+    }
+}
+
+/// Keys whose change counts at once, by their names in the file.
+pub const DYNAMIC: [&str; 15] = [
+    "autoCreateSubscriptionGroup",
+    "autoCreateTopicEnable",
+    "autoCreateTopicMessageType",
+    "batchMaxEntries",
+    "brokerPermission",
+    "defaultTopicQueueNums",
+    "diskMaxUsedSpaceRatio",
+    "fileReservedTime",
+    "logBytesMax",
+    "maxMessageSize",
+    "maxPopPollingSize",
+    "popInflightMessageThreshold",
+    "popPollingSize",
+    "readOnlyBrokers",
+    "timerMaxDelaySec",
+];
+
+impl BrokerConfig {
+    /// What the broker allows now: 2 write, 4 read.
+    #[must_use]
+    pub fn permission(&self) -> i32 {
+        const READ: i32 = 4;
+        if self.read_only_brokers.contains(&self.broker_name) {
+            self.broker_permission & READ
+        } else {
+            self.broker_permission
+        }
+    }
+
+    /// This configuration with the [`DYNAMIC`] keys of `file`.
+    #[must_use]
+    pub fn with_dynamic_keys_of(&self, file: &Self) -> Self {
+        Self {
+            auto_create_subscription_group: file.auto_create_subscription_group,
+            auto_create_topic_enable: file.auto_create_topic_enable,
+            auto_create_topic_message_type: file.auto_create_topic_message_type.clone(),
+            batch_max_entries: file.batch_max_entries,
+            broker_permission: file.broker_permission,
+            default_topic_queue_nums: file.default_topic_queue_nums,
+            disk_max_used_space_ratio: file.disk_max_used_space_ratio,
+            file_reserved_time: file.file_reserved_time,
+            log_bytes_max: file.log_bytes_max,
+            max_message_size: file.max_message_size,
+            max_pop_polling_size: file.max_pop_polling_size,
+            pop_inflight_message_threshold: file.pop_inflight_message_threshold,
+            pop_polling_size: file.pop_polling_size,
+            read_only_brokers: file.read_only_brokers.clone(),
+            timer_max_delay_sec: file.timer_max_delay_sec,
+            ..self.clone()
+        }
+    }
+
+    /// The keys of `file` that are other than these and count only after a restart.
+    #[must_use]
+    pub fn needs_restart(&self, file: &Self) -> Vec<String> {
+        let values = |config: &Self| serde_json::to_value(config).unwrap_or_default();
+        let (here, there) = (values(&self.with_dynamic_keys_of(file)), values(file));
+        let keys = there.as_object().into_iter().flatten();
+        keys.filter(|(key, value)| here.get(key.as_str()) != Some(value)).map(|(key, _)| key.clone()).collect()
     }
 }
 

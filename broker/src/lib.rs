@@ -28,7 +28,7 @@ pub mod timer;
 pub mod transaction;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, FlushDiskType};
+pub use config::{BrokerConfig, DYNAMIC, FlushDiskType};
 pub use error::BrokerError;
 pub use metrics::Metrics;
 pub use server::{Channel, Peer};

@@ -63,6 +63,8 @@ pub const LEASE_LIST_MAX: usize = 10_000;
 pub const REDRIVE_LOOK_MAX: usize = 512;
 /// Bytes of dead letters after which one REDRIVE_DEAD_LETTERS looks at no more.
 pub const REDRIVE_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Topics that one answer to COUNT_LEFT names.
+pub const LEFT_TOPICS_MAX: usize = 16;
 /// Groups and topics one answer to COUNT_MESSAGES carries.
 pub const COUNTS_MAX: usize = 10_000;
 /// Messages that one search looks at.
@@ -73,7 +75,7 @@ pub const QUERY_BYTES_MAX: usize = 64 * 1024 * 1024;
 pub const QUERY_MESSAGES_MAX: usize = 64;
 /// Entries of queues among which one is looked for by its place in the log.
 pub const QUERY_ENTRIES_MAX: usize = 1_000_000;
-/// Delayed messages, and halves of transactions, that one search looks at.
+/// Delayed messages, and halves of transactions, of a topic that one search looks at.
 pub const QUERY_HELD_MAX: usize = 2_000;
 /// Letters among which one search looks for a message that a group has done with.
 pub const QUERY_LETTERS_MAX: usize = 1_000;

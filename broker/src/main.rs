@@ -7,13 +7,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
+use serde_json::json;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use tracing::error;
+use tracing::{error, warn};
 use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
 use waybill_ops::address::to_listen_on;
 use waybill_ops::admin::Admin;
-use waybill_ops::config::{Live, Validate};
+use waybill_ops::config::{ConfigError, Live, Validate};
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
 
@@ -66,8 +67,8 @@ struct Args {
 fn main() -> ExitCode {
     let args = Args::parse();
     logs::init(args.log_format, "info");
-    let config = match read_config(args) {
-        Ok(config) => config,
+    let file = match read_config(args) {
+        Ok(file) => Arc::new(file),
         Err(reason) => {
             error!("{reason}");
             return ExitCode::from(BAD_CONFIG);
@@ -80,7 +81,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(config)) {
+    match runtime.block_on(run(file)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             error!("{reason}");
@@ -89,13 +90,28 @@ fn main() -> ExitCode {
     }
 }
 
-fn read_config(args: Args) -> Result<BrokerConfig, String> {
+fn read_config(args: Args) -> Result<Live<BrokerConfig>, String> {
+    let told = |error: ConfigError| format!("{error}; {KEYS}");
     let mut config = match &args.config {
         None => BrokerConfig::default(),
-        Some(path) => (*Live::<BrokerConfig>::load(path).map_err(|error| format!("{error}; {KEYS}"))?.get()).clone(),
+        Some(path) => (*Live::<BrokerConfig>::load(path).map_err(told)?.get()).clone(),
     };
-    if let Some(store) = args.store {
-        config.store_path_root_dir = store;
+    overlay(&args, &mut config);
+    // File and defaults were good: what is wrong now was said on the command line.
+    if let Err(invalid) = config.validate() {
+        let said = format!("{} {}", invalid.key, invalid.reason);
+        Args::command().error(clap::error::ErrorKind::ValueValidation, said).exit()
+    }
+    match args.config.clone() {
+        None => Ok(Live::fixed(config)),
+        Some(path) => Live::load_adjusted(path, move |config| overlay(&args, config)).map_err(told),
+    }
+}
+
+/// What the command line says goes over the file.
+fn overlay(args: &Args, config: &mut BrokerConfig) {
+    if let Some(store) = &args.store {
+        config.store_path_root_dir.clone_from(store);
     }
     if let Some(listen) = args.listen {
         config.bind_address = listen.ip();
@@ -104,28 +120,21 @@ fn read_config(args: Args) -> Result<BrokerConfig, String> {
     if args.admin_listen.is_some() {
         config.admin_listen = args.admin_listen;
     }
-    if let Some(host) = args.host {
-        config.broker_host = host;
+    if let Some(host) = &args.host {
+        config.broker_host.clone_from(host);
     }
-    if let Some(name) = args.name {
-        config.broker_name = name;
+    if let Some(name) = &args.name {
+        config.broker_name.clone_from(name);
     }
     match args.flush.as_deref() {
         Some("sync") => config.flush_disk_type = FlushDiskType::Sync,
         Some("async") => config.flush_disk_type = FlushDiskType::Async,
         _ => {}
     }
-    // File and defaults were good: what is wrong now was said on the command line.
-    match config.validate() {
-        Ok(()) => Ok(config),
-        Err(invalid) => {
-            let said = format!("{} {}", invalid.key, invalid.reason);
-            Args::command().error(clap::error::ErrorKind::ValueValidation, said).exit()
-        }
-    }
 }
 
-async fn run(config: BrokerConfig) -> Result<(), String> {
+async fn run(file: Arc<Live<BrokerConfig>>) -> Result<(), String> {
+    let config = (*file.get()).clone();
     let address = (config.bind_address, config.listen_port);
     let listener = TcpListener::bind(address)
         .await
@@ -141,9 +150,12 @@ async fn run(config: BrokerConfig) -> Result<(), String> {
     let asked_to_stop = signal::shutdown_requested();
     let stop = CancellationToken::new();
     let admin_stop = CancellationToken::new();
+    file.register(&mut broker.metrics().registry().lock());
     if let Some(listener) = admin {
-        tokio::spawn(admin_of(&broker).serve(listener, admin_stop.clone()));
+        tokio::spawn(admin_of(&broker, &file).serve(listener, admin_stop.clone()));
     }
+    tokio::spawn(Arc::clone(&file).watch(stop.clone()));
+    tokio::spawn(follow(Arc::clone(&file), Arc::clone(&broker)));
     let serving = tokio::spawn({
         let (broker, stop) = (Arc::clone(&broker), stop.clone());
         async move { broker.serve(listener, stop).await }
@@ -155,12 +167,26 @@ async fn run(config: BrokerConfig) -> Result<(), String> {
     ended
 }
 
-fn admin_of(broker: &Arc<Broker>) -> Admin {
-    let (ready, config) = (Arc::clone(broker), Arc::clone(broker));
+/// Puts each new state of the file in force, as far as that goes without a restart.
+async fn follow(file: Arc<Live<BrokerConfig>>, broker: Arc<Broker>) {
+    let mut generations = file.subscribe();
+    while generations.changed().await.is_ok() {
+        match broker.reconfigure(&file.get()) {
+            Ok(waiting) => waiting.iter().for_each(|key| warn!(key, "the changed value counts after a restart")),
+            Err(invalid) => error!(key = invalid.key, "{}, with what counts at the start", invalid.reason),
+        }
+    }
+}
+
+fn admin_of(broker: &Arc<Broker>, file: &Arc<Live<BrokerConfig>>) -> Admin {
+    let (ready, broker, file) = (Arc::clone(broker), Arc::clone(broker), Arc::clone(file));
     Admin::new(
         broker.metrics().registry(),
         move || ready.ready(),
-        // Nothing in it is secret; a value that is no JSON does not exist.
-        move || serde_json::to_value(config.config()).unwrap_or_default(),
+        // Nothing in it is secret.
+        move || {
+            let needs_restart = broker.config().needs_restart(&file.get());
+            json!({ "config": *broker.in_force(), "needsRestart": needs_restart, "file": file.status() })
+        },
     )
 }

@@ -350,8 +350,8 @@ impl Metrics {
         counter.inc();
     }
 
-    pub(crate) fn transaction_check(&self) {
-        self.transaction_checks.inc();
+    pub(crate) fn transaction_checks(&self, times: u64) {
+        self.transaction_checks.inc_by(times);
     }
 
     pub(crate) fn nobody_to_ask(&self, times: u64) {
@@ -530,6 +530,16 @@ impl Collector for StoreMetrics {
         for (topic, consumer_group, filters) in broker.core().differing_filters() {
             let labels = ByTopicAndGroup { topic, consumer_group };
             ConstGauge::new(i64::try_from(filters).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
+        }
+        let mut family = encoder.encode_descriptor(
+            "waybill_consumer_differing_topics",
+            "Lists of topics that members of a group subscribe to at the same time, where they are not alike",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (consumer_group, lists) in broker.core().differing_topics() {
+            let labels = ByGroup { consumer_group };
+            ConstGauge::new(i64::try_from(lists).unwrap_or(i64::MAX)).encode(family.encode_family(&labels)?)?;
         }
         encode_log(&broker, &mut encoder)?;
         encode_groups(&broker, &mut encoder)?;

@@ -4,14 +4,14 @@
 use waybill_broker::BrokerConfig;
 use waybill_ops::config::Live;
 
-fn rows() -> Vec<(String, String)> {
+fn rows() -> Vec<(String, String, String)> {
     let page =
         std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/configuration-broker.md")).unwrap();
     page.lines()
         .filter(|line| line.starts_with("| `"))
         .map(|line| {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-            (cells[1].trim_matches('`').to_owned(), cells[2].trim_matches('`').to_owned())
+            (cells[1].trim_matches('`').to_owned(), cells[2].trim_matches('`').to_owned(), cells[4].to_owned())
         })
         .collect()
 }
@@ -25,10 +25,50 @@ fn every_key_is_documented_with_its_default_and_no_other() {
         .iter()
         .map(|(key, value)| (key.clone(), value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
         .collect();
-    let mut in_page = rows();
+    let mut in_page: Vec<_> = rows().into_iter().map(|(key, default, _)| (key, default)).collect();
     in_code.sort();
     in_page.sort();
     assert_eq!(in_page, in_code);
+}
+
+/// Another value for every key.
+fn all_others() -> BrokerConfig {
+    let mut all = serde_json::to_value(BrokerConfig::default()).unwrap();
+    for (key, value) in all.as_object_mut().unwrap() {
+        *value = match (key.as_str(), &*value) {
+            ("bindAddress", _) => "127.0.0.1".into(),
+            ("adminListen", _) => serde_json::Value::Null,
+            ("flushDiskType", _) => "ASYNC_FLUSH".into(),
+            (_, serde_json::Value::Bool(is)) => (!is).into(),
+            (_, serde_json::Value::Number(is)) => (is.as_u64().unwrap() + 1).into(),
+            (_, serde_json::Value::String(is)) => format!("{is}-other").into(),
+            _list => vec!["another"].into(),
+        };
+    }
+    serde_json::from_value(all).unwrap()
+}
+
+#[test]
+fn keys_take_effect_when_the_page_says_so() {
+    let (started, file) = (BrokerConfig::default(), all_others());
+    let at_start = started.needs_restart(&file);
+    for (key, _, takes_effect) in rows() {
+        assert_eq!(takes_effect, if at_start.contains(&key) { "at start" } else { "at once" }, "{key}");
+        assert_eq!(waybill_broker::DYNAMIC.contains(&key.as_str()), takes_effect == "at once", "{key}");
+    }
+    let now = started.with_dynamic_keys_of(&file);
+    assert_eq!(now.needs_restart(&file), at_start);
+    assert_eq!((now.batch_max_entries, now.listen_port), (file.batch_max_entries, started.listen_port));
+}
+
+#[test]
+fn a_broker_that_is_to_go_is_read_only() {
+    let of = |permission, names: &[&str]| {
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        BrokerConfig { broker_permission: permission, read_only_brokers: names, ..BrokerConfig::default() }.permission()
+    };
+    assert_eq!((of(6, &[]), of(6, &["broker-b"]), of(6, &["broker-b", "broker-a"])), (6, 6, 4));
+    assert_eq!((of(2, &["broker-a"]), of(4, &["broker-a"])), (0, 4));
 }
 
 #[test]

@@ -19,6 +19,7 @@ enum Op {
     Pop { max: i32, invisible_ms: i64 },
     Ack(usize),
     GiveBack(usize, i64),
+    Extend(usize, i64),
     Wait(i64),
     Redrive(u8),
     Restart,
@@ -30,6 +31,7 @@ fn op() -> impl Strategy<Value = Op> {
         4 => (1..5_i32, 1_000..4_000_i64).prop_map(|(max, invisible_ms)| Op::Pop { max, invisible_ms }),
         3 => (0..8_usize).prop_map(Op::Ack),
         2 => (0..8_usize, 1..3_000_i64).prop_map(|(which, ms)| Op::GiveBack(which, ms)),
+        2 => (0..8_usize, 1..3_000_i64).prop_map(|(which, ms)| Op::Extend(which, ms)),
         3 => (1..3_000_i64).prop_map(Op::Wait),
         1 => (1_u8..4).prop_map(Op::Redrive),
         1 => Just(Op::Restart),
@@ -125,13 +127,14 @@ async fn live(ops: Vec<Op>) {
                     model.open.remove(&open.got.id());
                 }
             }
-            Op::GiveBack(which, ms) => {
+            Op::GiveBack(which, ms) | Op::Extend(which, ms) => {
+                let given_back = matches!(op, Op::GiveBack(..));
                 if let Some(open) = model.open.values_mut().nth(which)
                     && open.until > now
                 {
-                    let command = give_back(&open.got, ms);
+                    let command = change(&open.got, ms, if given_back { "client" } else { "extension" });
                     rig.ok(command).await;
-                    (open.until, open.given_back) = (now + ms, true);
+                    (open.until, open.given_back) = (now + ms, given_back);
                 }
             }
             Op::Wait(ms) => {
@@ -153,9 +156,9 @@ async fn live(ops: Vec<Op>) {
     }
 }
 
-fn give_back(got: &Got, ms: i64) -> Command {
+fn change(got: &Got, ms: i64, on_behalf_of: &str) -> Command {
     let mut command = Command::request(request::CHANGE_MESSAGE_INVISIBLETIME);
-    for (name, value) in [("consumerGroup", "g"), ("topic", "t"), ("changedBy", "client")] {
+    for (name, value) in [("consumerGroup", "g"), ("topic", "t"), ("changedBy", on_behalf_of)] {
         command.ext.set(name, value);
     }
     command.ext.set_number("queueId", got.handle.queue_id);

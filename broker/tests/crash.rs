@@ -11,13 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use process::{BrokerProcess, Client};
+use process::{BrokerProcess, Client, ack_over, pop_over, prepare};
 use support::{Got, Rig};
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
-    AckMessageRequestHeader, BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry,
-    BatchChangeInvisibleResult, BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeRequestHeader,
-    Command, CreateTopicRequestHeader, EntryCodes, JsonBody, SubscriptionGroupConfig,
+    BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleResult,
+    BatchChangeInvisibleTimeRequestHeader, BitSet, ChangeInvisibleTimeRequestHeader, Command, EntryCodes,
 };
 
 const CYCLES: u32 = 200;
@@ -59,7 +58,7 @@ async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
         slowest = slowest.max(broker.startup);
         let client = Client::connect(broker.address).await;
         if cycle == 0 {
-            prepare(&client).await;
+            prepare(&client, 4, &["g"]).await;
         }
         let load: Vec<_> = (0..8)
             .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&ledger))))
@@ -93,25 +92,6 @@ async fn two_hundred_crashes_lose_nothing_and_bring_nothing_back() {
     assert!(slowest < START_MAX, "a start took {slowest:?}");
     let (status, _) = broker.terminate();
     assert!(status.success(), "{status}");
-}
-
-async fn prepare(client: &Client) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: 4,
-        write_queue_nums: 4,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
-    let group = SubscriptionGroupConfig { group_name: "g".into(), retry_max_times: 10_000, ..Default::default() };
-    for command in [
-        Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),
-        Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()),
-    ] {
-        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
-    }
 }
 
 async fn send_without_end(client: Client, name: String, ledger: Arc<Mutex<Ledger>>) {
@@ -152,20 +132,7 @@ async fn consume_in_batches(client: Client, ledger: Arc<Mutex<Ledger>>) {
 }
 
 async fn pop(client: &Client, ledger: &Mutex<Ledger>) -> Option<Vec<Got>> {
-    let header = waybill_protocol::remoting::PopMessageRequestHeader {
-        consumer_group: "g".into(),
-        topic: "t".into(),
-        queue_id: -1,
-        max_msg_nums: 16,
-        invisible_time: INVISIBLE_MS,
-        poll_time: 200,
-        init_mode: 0,
-        ..Default::default()
-    };
-    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
-    if answer.code == response::POLLING_TIMEOUT {
-        return Some(Vec::new());
-    }
+    let Some(answer) = pop_over(client, "g", 16, INVISIBLE_MS, 200).await? else { return Some(Vec::new()) };
     let got = support::got(&answer);
     let mut seen = ledger.lock();
     for message in &got {
@@ -181,20 +148,12 @@ async fn pop(client: &Client, ledger: &Mutex<Ledger>) -> Option<Vec<Got>> {
 }
 
 async fn ack(client: &Client, got: &Got, ledger: &Mutex<Ledger>) -> Option<()> {
-    let header = AckMessageRequestHeader {
-        consumer_group: "g".into(),
-        topic: "t".into(),
-        queue_id: got.handle.queue_id,
-        extra_info: got.handle.to_string(),
-        offset: got.handle.offset,
-    };
     ledger.lock().maybe_acked.insert(got.id());
-    let answer = client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?;
-    match answer.code {
+    match ack_over(client, "g", "t", &got.handle).await? {
         response::SUCCESS => drop(ledger.lock().acked.insert(got.id())),
         // It was delivered to another task of this test since.
         response::NO_MESSAGE => drop(ledger.lock().maybe_acked.remove(&got.id())),
-        code => panic!("{code} {:?}", answer.remark),
+        code => panic!("{code}"),
     }
     Some(())
 }

@@ -4,6 +4,7 @@
 mod support;
 
 use support::{Got, Rig, START_MS};
+use waybill_broker::store::Keyspace;
 use waybill_protocol::message::properties;
 use waybill_protocol::recall::RecallHandle;
 use waybill_protocol::remoting::codes::{request, response};
@@ -144,6 +145,28 @@ async fn all_levels_and_all_properties() {
     }
     let ids: Vec<String> = expected.into_iter().map(|(_, id)| id).collect();
     assert_eq!(rig.drain_in_order("g", "t").await, ids, "in the order of their time");
+}
+
+/// What is delayed of a deleted topic is gone with it, and keeps nothing in the log until it would have been due.
+#[tokio::test]
+async fn a_deleted_topic_leaves_nothing_that_waits() {
+    let rig = rig().await;
+    rig.topic("kept", 1).await;
+    for n in 0..1_100 {
+        send_at(&rig, &format!("m{n}"), START_MS + DAY + n % 3).await;
+    }
+    let plain = Rig::send_command("kept", "kept", None, "kept");
+    let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+    properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELAY_SEC, "86400");
+    rig.ok(Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body)).await;
+    let delete = DeleteTopicRequestHeader { topic: "t".into() };
+    rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&delete)).await;
+    rig.topic("t", 1).await;
+    let rig = rig.reopen();
+    let rows = rig.broker.core().store().scan(Keyspace::Timer, &[]).unwrap();
+    assert_eq!(rows.len(), 1, "that of the other topic");
+    let counted = |topic: &str| rig.broker.core().delayed(&rig.broker.core().catalog().topic(topic).unwrap());
+    assert_eq!((counted("t"), counted("kept")), (0, 1));
 }
 
 #[tokio::test]

@@ -12,14 +12,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use process::{BrokerProcess, Client};
+use process::{BrokerProcess, Client, ack_over, pop_over, prepare};
 use support::Rig;
 use waybill_ops::clock::now_ms;
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
-    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader,
-    RecallMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig,
+    Command, RecallMessageRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
 };
 
 const CYCLES: u32 = 60;
@@ -50,7 +49,7 @@ async fn each_delayed_message_is_in_its_queue_once() {
         let broker = BrokerProcess::start(&store, &config);
         let client = Client::connect(broker.address).await;
         if cycle == 0 {
-            prepare(&client).await;
+            prepare(&client, 4, &["g"]).await;
         }
         let load: Vec<_> = (0..6)
             .map(|task| tokio::spawn(send_without_end(client.clone(), format!("{cycle}-{task}"), Arc::clone(&ledger))))
@@ -83,25 +82,6 @@ async fn each_delayed_message_is_in_its_queue_once() {
     assert!(seen.sent.len() > CYCLES as usize && seen.recalled.len() > 10, "the load was no load");
     println!("{CYCLES} cycles of kill -9: {} sends and {} recalls answered OK", seen.sent.len(), seen.recalled.len());
     broker.terminate();
-}
-
-async fn prepare(client: &Client) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: 4,
-        write_queue_nums: 4,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
-    let group = SubscriptionGroupConfig { group_name: "g".into(), retry_max_times: 10_000, ..Default::default() };
-    for command in [
-        Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),
-        Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()),
-    ] {
-        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
-    }
 }
 
 /// Delays from nothing to longer than a cycle, so that messages are due at every moment, also while the broker is down.
@@ -154,20 +134,7 @@ async fn consume_without_end(client: Client, ledger: Ledger) {
 
 /// One pop, everything acknowledged; how many that were.
 async fn consume(client: &Client, ledger: &Ledger) -> Option<usize> {
-    let header = PopMessageRequestHeader {
-        consumer_group: "g".into(),
-        topic: "t".into(),
-        queue_id: -1,
-        max_msg_nums: 16,
-        invisible_time: 1_000,
-        poll_time: 200,
-        init_mode: 0,
-        ..Default::default()
-    };
-    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
-    if answer.code == response::POLLING_TIMEOUT {
-        return Some(0);
-    }
+    let Some(answer) = pop_over(client, "g", 16, 1_000, 200).await? else { return Some(0) };
     let (got, now) = (support::got(&answer), now_ms());
     for got in &got {
         let mut seen = ledger.lock();
@@ -186,14 +153,7 @@ async fn consume(client: &Client, ledger: &Ledger) -> Option<usize> {
         seen.places.entry(id).or_default().insert((got.handle.queue_id, got.handle.offset));
     }
     for got in &got {
-        let header = AckMessageRequestHeader {
-            consumer_group: "g".into(),
-            topic: "t".into(),
-            queue_id: got.handle.queue_id,
-            extra_info: got.handle.to_string(),
-            offset: got.handle.offset,
-        };
-        client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?;
+        ack_over(client, "g", "t", &got.handle).await?;
     }
     Some(got.len())
 }

@@ -16,7 +16,7 @@ use waybill_protocol::remoting::{
 };
 
 /// Requests that are answered.
-const ROWS: u32 = 45;
+const ROWS: u32 = 46;
 
 /// A request for something new that is added to `dispatch` needs a row here.
 #[tokio::test]
@@ -178,6 +178,15 @@ async fn row(code: i32) -> bool {
             let expected =
                 json!({"groups": [{"group": "g", "deadLetters": 0, "topics": [of_topic]}], "truncated": false});
             assert_eq!(counts, expected);
+        }
+        own::COUNT_LEFT => {
+            rig.ack("g", "t", &got[0].handle).await;
+            rig.topic("never-read", 1).await;
+            rig.send("never-read", "kept").await;
+            let left = body(&rig.ok(ask).await);
+            let expected = json!({"permission": 6, "unread": 1, "inFlight": 2, "delayed": 0, "half": 0, "deadLetters": 0,
+                                  "topics": ["never-read", "t"]});
+            assert_eq!(left, expected);
         }
         own::REDRIVE_DEAD_LETTERS => {
             send_back(&rig, &got[0]).await;

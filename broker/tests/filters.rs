@@ -6,7 +6,7 @@ mod support;
 use support::{Got, Rig};
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{request, response};
-use waybill_protocol::remoting::{Command, PopMessageRequestHeader, SendMessageRequestHeader};
+use waybill_protocol::remoting::{Command, PopMessageRequestHeader, SUBSCRIBED_TOPICS, SendMessageRequestHeader};
 
 async fn rig() -> Rig {
     let rig = Rig::new();
@@ -96,6 +96,40 @@ async fn c27_tags_with_equal_hashes() {
     }
     assert!(found(&rig, header).await.is_empty());
     assert!(metrics(&rig).contains("rocketmq_consumer_lag_messages{topic=\"t\",consumer_group=\"g\"} 0"));
+}
+
+/// Members that subscribe to different topics are shown, whichever of them they ask for, for as long as they do.
+#[tokio::test]
+async fn members_with_different_topics_are_reported() {
+    let rig = rig().await;
+    rig.topic("u", 1).await;
+    rig.group("other").await;
+    let ask = async |client: &str, topic: &str, subscribed: Option<&str>| {
+        let header =
+            PopMessageRequestHeader { client_id: Some(client.into()), ..rig.pop_command("g", topic, 32, 60_000) };
+        let mut command = Command::request(request::POP_MESSAGE).with_header(&header);
+        if let Some(topics) = subscribed {
+            command.ext.set(SUBSCRIBED_TOPICS, topics);
+        }
+        assert_eq!(rig.call(command).await.code, response::POLLING_TIMEOUT);
+    };
+    let line = "waybill_consumer_differing_topics{consumer_group=\"g\"} 2";
+    for (client, topic) in [("one", "t"), ("two", "t"), ("one", "u")] {
+        ask(client, topic, Some("t,u")).await;
+    }
+    ask("three", "u", None).await;
+    assert!(!metrics(&rig).contains("waybill_consumer_differing_topics{"), "the same, as far as it is known");
+    ask("two", "t", Some("t")).await;
+    assert!(metrics(&rig).contains(line), "{}", metrics(&rig));
+    let counts = rig.broker.core().counts(Some("g"), None).unwrap();
+    assert_eq!(counts[0].differing_topics, ["t,u", "t"], "as `waybill group describe` shows it");
+    let others = rig.broker.core().counts(Some("other"), None).unwrap();
+    assert_eq!(others[0].differing_topics, [""; 0]);
+    rig.clock.advance(30_000);
+    ask("one", "u", Some("t,u")).await;
+    assert!(metrics(&rig).contains(line));
+    rig.clock.advance(30_000);
+    assert!(!metrics(&rig).contains("waybill_consumer_differing_topics{"), "the second asks no more");
 }
 
 /// C27: two members of a group with different filters are shown, for as long as both ask.

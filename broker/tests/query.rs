@@ -8,7 +8,7 @@ use support::{Rig, START_MS};
 use waybill_broker::FlushDiskType;
 use waybill_broker::core::{Query, Wanted};
 use waybill_broker::limits;
-use waybill_protocol::message::properties;
+use waybill_protocol::message::{BatchItem, encode_batch, properties};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     Command, DeleteTopicRequestHeader, SendMessageRequestHeader, SubscriptionGroupConfig, ViewMessageRequestHeader,
@@ -196,9 +196,12 @@ async fn a_message_is_described_through_its_life() {
     give_back.ext.set_number("queueId", got.handle.queue_id);
     give_back.ext.set_number("invisibleTime", 5_000);
     give_back.ext.set("extraInfo", got.handle.to_string());
-    rig.ok(give_back).await;
+    rig.ok(give_back.clone()).await;
     let both = states(&describe(&rig, "a").await);
     assert_eq!(both, [("g".into(), "DLQ".into()), ("other".into(), "WaitingRetry".into())]);
+    give_back.ext.set("changedBy", "extension");
+    rig.ok(give_back).await;
+    assert_eq!(states(&describe(&rig, "a").await)[1].1, "Inflight", "a simple consumer holds it until then");
     rig.ack("other", "t", &got.handle).await;
     assert_eq!(states(&describe(&rig, "a").await)[1].1, "Commit");
     assert_eq!(describe(&rig, "absent").await["messages"], json!([]));
@@ -215,4 +218,17 @@ async fn what_waits_is_described_too() {
     assert_eq!((&message["state"], &message["due"]), (&json!("Timing"), &json!(due)));
     assert!(message["offset"].is_null(), "{message}");
     assert_eq!(found(&rig, &for_id("later")).await, [""; 0], "a query finds what is in a queue");
+    // Many of another topic that are due before it.
+    rig.topic("noise", 1).await;
+    let sooner = format!("{}\u{1}{}", properties::TIMER_DELIVER_MS, START_MS + 1);
+    let noise: Vec<_> =
+        (0..1_024).map(|_| BatchItem { flag: 0, body: "x".into(), properties: sooner.clone() }).collect();
+    let plain = Rig::send_command("noise", "n", None, "n");
+    let header =
+        SendMessageRequestHeader { batch: Some(true), ..SendMessageRequestHeader::decode_v2(&plain.ext).unwrap() };
+    for _ in 0..3 {
+        let body = encode_batch(&noise).unwrap();
+        rig.ok(Command::request(request::SEND_BATCH_MESSAGE).with_header(&header).with_body(body)).await;
+    }
+    assert_eq!(describe(&rig, "later").await["messages"][0]["state"], "Timing");
 }

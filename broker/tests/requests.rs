@@ -10,17 +10,49 @@ use std::time::Duration;
 use support::{Got, Rig};
 use waybill_ops::clock::Clock;
 use waybill_protocol::message::encode_batch;
-use waybill_protocol::message::{BatchItem, properties};
+use waybill_protocol::message::{BatchItem, properties, sys_flag};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     BatchAck, BatchAckBody, BatchChangeInvisibleBody, BatchChangeInvisibleEntry, BatchChangeInvisibleTimeRequestHeader,
     BitSet, ChangeInvisibleTimeRequestHeader, Command, ConsumerData, ConsumerList, ConsumerSendMsgBackRequestHeader,
-    GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader, GetSubscriptionGroupConfigRequestHeader,
-    GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody, NotificationRequestHeader,
-    NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader, QueryConsumerOffsetRequestHeader,
-    QueueRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader, SubscriptionGroupConfig, TopicConfig,
-    TopicRouteData, UpdateConsumerOffsetRequestHeader,
+    EndTransactionRequestHeader, GetConsumerListByGroupRequestHeader, GetRouteInfoRequestHeader,
+    GetSubscriptionGroupConfigRequestHeader, GetTopicConfigRequestHeader, Header, HeartbeatData, JsonBody,
+    NotificationRequestHeader, NotificationResponseHeader, OffsetResponseHeader, PopMessageRequestHeader,
+    QueryConsumerOffsetRequestHeader, QueueRequestHeader, SendMessageRequestHeader, SendMessageResponseHeader,
+    SubscriptionGroupConfig, TopicConfig, TopicRouteData, UpdateConsumerOffsetRequestHeader,
 };
+
+/// Clients of the remoting protocol keep the handle of a delivery in the message's properties, and some send it on.
+#[tokio::test]
+async fn a_message_that_is_sent_on_does_not_carry_the_handle_of_its_delivery() {
+    let rig = Rig::new();
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    for half in [false, true] {
+        let plain = Rig::send_command("t", "m", None, "m");
+        let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+        let raw = header.properties.as_mut().unwrap();
+        properties::set(raw, properties::POP_CK, "0 1700000000000 60000 0 0 broker-a 0 7");
+        properties::set(raw, "colour", "blue");
+        header.sys_flag = if half { sys_flag::TRANSACTION_PREPARED } else { 0 };
+        let send = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body);
+        let sent: SendMessageResponseHeader = rig.ok(send).await.header().unwrap();
+        if half {
+            let end = EndTransactionRequestHeader {
+                producer_group: header.producer_group,
+                tran_state_table_offset: sent.queue_offset,
+                commit_log_offset: sent.queue_offset,
+                commit_or_rollback: sys_flag::TRANSACTION_COMMIT,
+                msg_id: "m".into(),
+                ..Default::default()
+            };
+            rig.ok(Command::request(request::END_TRANSACTION).with_header(&end)).await;
+        }
+        let got = rig.pop("g", "t", 1, 60_000).await.remove(0);
+        assert_eq!(properties::get(&got.message.properties, properties::POP_CK), None, "half: {half}");
+        assert_eq!(properties::get(&got.message.properties, "colour"), Some("blue"));
+    }
+}
 
 #[tokio::test]
 async fn a_batch_of_messages_lies_side_by_side_in_one_queue() {

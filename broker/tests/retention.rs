@@ -15,10 +15,11 @@ use waybill_broker::retention::{By, Retained};
 use waybill_broker::store::{Batch, Disk, DiskUsage, EntryMeta, HeldRow, Keyspace, QueueKey};
 use waybill_broker::{Broker, BrokerConfig, Peer};
 use waybill_ops::clock::ManualClock;
+use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
     Command, CreateTopicRequestHeader, DeleteTopicRequestHeader, OffsetResponseHeader, QueueRequestHeader,
-    SubscriptionGroupConfig,
+    SendMessageRequestHeader, SubscriptionGroupConfig,
 };
 
 const HOUR: i64 = 3_600_000;
@@ -224,6 +225,33 @@ async fn what_is_delayed_or_undecided_stays() {
         rig.broker.core().store().submit(batch).await.unwrap();
         assert!(dropped(&rig).await >= 2);
     }
+}
+
+/// Where space is short, what was delayed lies in what goes first. Its consumers have a while to take it all the same.
+#[tokio::test]
+async fn what_came_into_its_queue_late_can_be_received() {
+    let rig = Rig::with(|config| {
+        small(config);
+        config.log_bytes_max = 4 * SEGMENT;
+    });
+    rig.topic("t", 1).await;
+    rig.group("g").await;
+    let plain = Rig::send_command("t", "late", None, "late");
+    let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
+    properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELAY_MS, &HOUR.to_string());
+    rig.ok(Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body)).await;
+    fill(&rig, "t", 0, 60).await;
+    rig.clock.advance(HOUR);
+    assert_eq!(rig.broker.deliver_due().await.unwrap(), 1);
+    let kept = rig.broker.shorten_log().await.unwrap();
+    assert_eq!((kept.dropped, kept.held_by), (0, Some(By::Arrival)));
+    rig.clock.advance(10 * 60_000 - 1);
+    let rig = rig.reopen();
+    assert_eq!(dropped(&rig).await, 0, "so it is after a restart");
+    let ids = rig.drain_ids("g", "t").await;
+    assert!(ids.len() == 61 && ids.contains(&"late".to_owned()), "{ids:?}");
+    rig.clock.advance(1);
+    assert!(dropped(&rig).await >= 2);
 }
 
 #[tokio::test]

@@ -12,13 +12,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use process::{BrokerProcess, Client};
+use process::{BrokerProcess, Client, ack_over, pop_over, prepare};
 use support::{Got, Rig};
-use waybill_protocol::remoting::codes::{request, response};
-use waybill_protocol::remoting::{
-    AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader,
-    SendMessageResponseHeader, SubscriptionGroupConfig,
-};
+use waybill_protocol::remoting::SendMessageResponseHeader;
+use waybill_protocol::remoting::codes::response;
 
 const CYCLES: u32 = 25;
 const SEGMENT: u64 = 1 << 20;
@@ -60,7 +57,7 @@ async fn crashes_while_messages_are_dropped_break_no_promise() {
         let broker = BrokerProcess::start(&store, &config);
         let client = Client::connect(broker.address).await;
         if cycle == 0 {
-            prepare(&client).await;
+            prepare(&client, 4, &["g", "holder"]).await;
         }
         let load: Vec<_> = (0..4)
             .map(|task| tokio::spawn(send_many(client.clone(), format!("{cycle}-{task}"), Arc::clone(&seen))))
@@ -75,7 +72,11 @@ async fn crashes_while_messages_are_dropped_break_no_promise() {
         }
         if cycle == CYCLES / 2 + 5 {
             let got: Got = held.take().expect("it is held");
-            assert_eq!(ack(&client, "holder", &got).await, Some(response::SUCCESS), "what is held stays");
+            assert_eq!(
+                ack_over(&client, "holder", "t", &got.handle).await,
+                Some(response::SUCCESS),
+                "what is held stays"
+            );
         }
         broker.kill();
         for task in load {
@@ -129,26 +130,6 @@ fn log_bytes(store: &Path) -> u64 {
     files.filter_map(|file| Some(file.ok()?.metadata().ok()?.len())).sum()
 }
 
-async fn prepare(client: &Client) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: 4,
-        write_queue_nums: 4,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
-    let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
-    for group in ["g", "holder"] {
-        let group = SubscriptionGroupConfig { group_name: group.into(), retry_max_times: 10_000, ..Default::default() };
-        commands.push(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()));
-    }
-    for command in commands {
-        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
-    }
-}
-
 async fn send_many(client: Client, name: String, seen: Arc<Mutex<Seen>>) {
     let body = "x".repeat(20_000);
     for n in 0..SENDS {
@@ -181,7 +162,7 @@ async fn consume_without_end(client: Client, seen: Arc<Mutex<Seen>>) {
             if n % 4 == 3 {
                 continue;
             }
-            match ack(&client, "g", got).await {
+            match ack_over(&client, "g", "t", &got.handle).await {
                 Some(response::SUCCESS) => drop(seen.lock().acked.insert(got.id())),
                 // It ran out, and is with the other or was dropped.
                 Some(response::NO_MESSAGE) => {}
@@ -193,27 +174,6 @@ async fn consume_without_end(client: Client, seen: Arc<Mutex<Seen>>) {
 }
 
 async fn pop(client: &Client, group: &str, invisible_ms: i64, max: i32) -> Option<Vec<Got>> {
-    let header = PopMessageRequestHeader {
-        consumer_group: group.into(),
-        topic: "t".into(),
-        queue_id: -1,
-        max_msg_nums: max,
-        invisible_time: invisible_ms,
-        poll_time: 200,
-        init_mode: 0,
-        ..Default::default()
-    };
-    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
-    Some(if answer.code == response::POLLING_TIMEOUT { Vec::new() } else { support::got(&answer) })
-}
-
-async fn ack(client: &Client, group: &str, got: &Got) -> Option<i32> {
-    let header = AckMessageRequestHeader {
-        consumer_group: group.into(),
-        topic: "t".into(),
-        queue_id: got.handle.queue_id,
-        extra_info: got.handle.to_string(),
-        offset: got.handle.offset,
-    };
-    Some(client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?.code)
+    let answer = pop_over(client, group, max, invisible_ms, 200).await?;
+    Some(answer.map(|answer| support::got(&answer)).unwrap_or_default())
 }

@@ -5,7 +5,7 @@
 mod support;
 
 use support::{Got, Rig};
-use waybill_protocol::message::properties;
+use waybill_protocol::message::{properties, sys_flag};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
     Command, ConsumerSendMsgBackRequestHeader, RetrySchedule, SendMessageRequestHeader, SendMessageResponseHeader,
@@ -204,6 +204,99 @@ async fn c18_a_second_forward_adds_no_copy() {
     rig.clock.advance(86_400_000);
     assert!(one(&rig).await.is_none());
     assert_eq!(the_only_dead_letter(&rig).await.id(), "m");
+}
+
+fn send_back(got: &Got, delay_level: i32, handle: bool) -> Command {
+    let header = ConsumerSendMsgBackRequestHeader {
+        offset: got.message.physical_offset,
+        group: "g".into(),
+        delay_level,
+        origin_msg_id: Some(got.id()),
+        origin_topic: Some("t".into()),
+        max_reconsume_times: Some(3),
+        extra_info: handle.then(|| got.handle.to_string()),
+        ..Default::default()
+    };
+    Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&header)
+}
+
+/// With the handle of the delivery the message itself comes again: level 0 when the group's policy says, another when the level says;
+/// after so many retries as the consumer allows it is dead at once.
+#[tokio::test]
+async fn what_is_sent_back_with_its_handle_comes_again_after_its_level() {
+    let rig = rig(group(16)).await;
+    rig.send("t", "m").await;
+    for (attempt, level, seconds) in [(1, 0, 10), (2, 5, 60), (3, 99, 7_200)] {
+        let got = one(&rig).await.expect("a message");
+        assert_eq!((got.id().as_str(), got.attempt()), ("m", attempt));
+        rig.ok(send_back(&got, level, true)).await;
+        rig.clock.advance(seconds * 1_000 - 1);
+        assert!(one(&rig).await.is_none(), "level {level}: early");
+        rig.clock.advance(1);
+    }
+    let got = one(&rig).await.expect("a message");
+    assert_eq!(got.attempt(), 4);
+    rig.ok(send_back(&got, 1, true)).await;
+    assert_eq!(the_only_dead_letter(&rig).await.id(), "m");
+    rig.ok(send_back(&got, 1, true)).await;
+    assert!(rig.pop("undertaker", "%DLQ%g", 32, LEASE_MS).await.is_empty(), "what is done already is not done again");
+}
+
+/// Consumers of 4.x have no handles. A copy comes into the retry topic of their group, and knows how often it was tried.
+#[tokio::test]
+async fn what_is_sent_back_without_a_handle_comes_again_in_the_retry_topic() {
+    let rig = rig(group(16)).await;
+    rig.send_tagged("t", "m", "tag").await;
+    let first = one(&rig).await.expect("a message");
+    assert_eq!(rig.ack("g", "t", &first.handle).await, response::SUCCESS);
+    let mut got = first.clone();
+    for (earlier, level, seconds) in [(1, 0, 10), (2, 0, 30), (3, 3, 10)] {
+        rig.ok(send_back(&got, level, false)).await;
+        rig.clock.advance(seconds * 1_000 - 1);
+        rig.broker.deliver_due().await.unwrap();
+        assert!(rig.pop("g", "%RETRY%g", 32, LEASE_MS).await.is_empty(), "level {level}: early");
+        rig.clock.advance(1);
+        rig.broker.deliver_due().await.unwrap();
+        got = rig.pop("g", "%RETRY%g", 32, LEASE_MS).await.remove(0);
+        assert_eq!(rig.ack("g", "%RETRY%g", &got.handle).await, response::SUCCESS);
+        assert_eq!(got.message.reconsume_times, earlier);
+        let property = |name| properties::get(&got.message.properties, name);
+        assert_eq!(property(properties::RETRY_TOPIC), Some("t"));
+        assert_eq!(property(properties::UNIQ_KEY), Some("m"));
+        assert_eq!(property(properties::TAGS), Some("tag"));
+        assert_eq!(
+            (&got.message.body, got.message.born_timestamp),
+            (&first.message.body, first.message.born_timestamp)
+        );
+    }
+    rig.ok(send_back(&got, 0, false)).await;
+    assert_eq!(the_only_dead_letter(&rig).await.id(), "m");
+    assert!(rig.broker.core().delayed(&rig.broker.core().catalog().topic("%RETRY%g").unwrap()) == 0);
+}
+
+/// Nobody has it yet, whatever position a client names.
+#[tokio::test]
+async fn what_was_not_delivered_cannot_be_sent_back() {
+    let rig = rig(group(16)).await;
+    let mut later = SendMessageRequestHeader::decode_v2(&Rig::send_command("t", "m", None, "m").ext).unwrap();
+    properties::set(later.properties.as_mut().unwrap(), properties::TIMER_DELAY_SEC, "60");
+    let mut half = SendMessageRequestHeader::decode_v2(&Rig::send_command("t", "m", None, "m").ext).unwrap();
+    half.sys_flag = sys_flag::TRANSACTION_PREPARED;
+    for header in [later, half] {
+        let send = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(&b"m"[..]);
+        let sent: SendMessageResponseHeader = rig.ok(send).await.header().unwrap();
+        for delay_level in [-1, 3] {
+            let back = ConsumerSendMsgBackRequestHeader {
+                offset: sent.queue_offset,
+                group: "g".into(),
+                delay_level,
+                origin_topic: Some("t".into()),
+                ..Default::default()
+            };
+            let answer = rig.call(Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&back)).await;
+            assert_eq!(answer.code, response::QUERY_NOT_FOUND, "{:?}", answer.remark);
+        }
+    }
 }
 
 /// C19: a hundred messages are put back for 3 s; then three rounds of a back-off of 1 s, 5 s and 10 s.

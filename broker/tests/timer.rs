@@ -202,7 +202,7 @@ fn the_work_of_a_long_backlog_is_shared_out() {
 #[test]
 fn what_is_due_now_does_not_wait_for_a_backlog() {
     let mut model = Model::new(1_000);
-    let mut hold = |model: &mut Model, delay| {
+    let hold = |model: &mut Model, delay| {
         model.apply(&Event::Hold(delay));
         model.apply(&Event::Tell(0));
         model.sent - 1

@@ -16,6 +16,7 @@ mod json;
 mod language;
 pub mod pop_info;
 pub mod queue_table;
+mod subscribed;
 
 pub use body::*;
 pub use changed_by::{CHANGED_BY, ChangedBy};
@@ -26,3 +27,4 @@ pub use header::{Header, HeaderError};
 pub use headers::*;
 pub use language::Language;
 pub use queue_table::MessageQueue;
+pub use subscribed::SUBSCRIBED_TOPICS;

@@ -113,13 +113,16 @@ impl Core {
         (outcomes, commit)
     }
 
+    /// Submits changes of which each counts by itself: as one batch, unless they are too many for one. What is answered is the last of
+    /// them; it is committed only if all are.
     pub(super) fn submit_if_any(&self, consumer: &GroupTopic, changes: &[crate::lease::Change]) -> Option<Commit> {
-        if changes.is_empty() {
-            return None;
-        }
-        let mut batch = Batch::new();
-        schema::record(&mut batch, consumer.group, consumer.topic, changes);
-        Some(self.store.submit(batch))
+        let parts = changes.chunks(self.rows_at_once());
+        let submit = |part| {
+            let mut batch = Batch::new();
+            schema::record(&mut batch, consumer.group, consumer.topic, part);
+            self.store.submit(batch)
+        };
+        parts.map(submit).last()
     }
 
     /// The ledger that handles of this group and topic belong to; `None` if the group never read the topic.

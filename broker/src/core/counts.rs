@@ -43,6 +43,9 @@ pub struct GroupCounts {
     pub group: String,
     /// Messages in its dead-letter topic that were not redriven.
     pub dead_letters: u64,
+    /// The lists of topics that its members subscribe to, each joined by commas, if they differ.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differing_topics: Vec<String>,
     /// By topic that it reads, in the order of their names.
     pub topics: Vec<TopicCounts>,
 }
@@ -92,11 +95,14 @@ impl Core {
                     .unwrap_or_default(),
             });
         }
+        let now = self.now();
         let counts = groups.iter().map(|group| {
             let mut topics = of_group.remove(&group.id).unwrap_or_default();
             topics.sort_by(|one, other| one.topic.cmp(&other.topic));
+            let subscribed = self.subscribed.lock().get(&group.id).cloned();
+            let differing_topics = subscribed.map(|lists| lists.differing(now)).unwrap_or_default();
             let group = group.config.group_name.clone();
-            GroupCounts { dead_letters: self.dead_letters(&group), group, topics }
+            GroupCounts { dead_letters: self.dead_letters(&group), differing_topics, group, topics }
         });
         Ok(counts.collect())
     }
@@ -210,6 +216,6 @@ impl Core {
 }
 
 /// Queues that may hold messages for somebody.
-fn queues(topic: &TopicInfo) -> u32 {
+pub(super) fn queues(topic: &TopicInfo) -> u32 {
     u32::try_from(topic.config.read_queue_nums).unwrap_or(0)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tracing::{info, warn};
-use waybill_protocol::message::{StoredMessage, offset_msg_id, properties, sys_flag};
+use waybill_protocol::message::{StoredMessage, offset_msg_id, peek_properties, properties, sys_flag};
 use waybill_protocol::names::dlq_topic;
 
 use super::queues::TopicQueues;
@@ -64,7 +64,7 @@ impl Core {
         self.store.admit(Admit::Append)?;
         let group = self.group(&forward.group)?;
         let Some(handle) = forward.handle else {
-            let payload = self.store.read(forward.position)?;
+            let payload = self.read_delivered(forward.position)?;
             let letter = DeadLetter { payload, position: forward.position, attempts: 0 };
             self.bury_and_submit(&group.config.group_name, vec![letter], Batch::new()).done().await?;
             return Ok(());
@@ -112,6 +112,17 @@ impl Core {
                 Err(BrokerError::StaleHandle("the message was never delivered to this group".into()))
             }
         }
+    }
+
+    /// The message at a position, if a consumer may have it: not what waits for its time or for the end of its transaction.
+    pub(super) fn read_delivered(&self, position: u64) -> Result<Bytes, BrokerError> {
+        let payload = self.store.read(position)?;
+        let raw = peek_properties(&payload).unwrap_or_default();
+        let due_ms: Option<i64> = properties::get(raw, properties::TIMER_OUT_MS).and_then(|due| due.parse().ok());
+        if due_ms.is_some_and(|due_ms| due_ms > self.now()) || self.open_half(position).is_some() {
+            return Err(BrokerError::NotFound(format!("the message at position {position} was not delivered yet")));
+        }
+        Ok(payload)
     }
 
     /// Adds copies in the dead-letter topic to `batch`, creating the topic if need be, and submits it.

@@ -13,7 +13,7 @@ use tracing::warn;
 use waybill_protocol::message::{peek_properties, properties};
 use waybill_protocol::recall::RecallHandle;
 
-use super::queues::TopicQueues;
+use super::queues::{TopicQueues, link, queue_now};
 use super::{Core, OutgoingMessage};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
@@ -32,8 +32,8 @@ pub(super) struct Delays {
 #[derive(Debug)]
 struct State {
     timer: Timer,
-    /// How many wait, by topic.
-    held: HashMap<u32, u64>,
+    /// How many wait, by topic. Below 0 for a moment where messages were moved before it was told that they are held.
+    held: HashMap<u32, i64>,
 }
 
 /// What one look for due messages came to.
@@ -64,19 +64,12 @@ struct Linked {
 impl Delays {
     /// Reads what waits.
     pub(super) fn load(store: &Store, precision_ms: u64) -> Result<Self, BrokerError> {
-        let mut held: HashMap<u32, u64> = HashMap::new();
-        let mut from = Vec::new();
-        loop {
-            let rows = store.range(Keyspace::Timer, &from, &[], limits::TIMER_BATCH)?;
-            for (key, value) in &rows {
+        let mut held: HashMap<u32, i64> = HashMap::new();
+        for page in store.pages(Keyspace::Timer, limits::TIMER_BATCH) {
+            for (key, value) in &page? {
                 if let Some(row) = HeldRow::read(key, value) {
                     *held.entry(row.queue.topic).or_default() += 1;
                 }
-            }
-            match rows.last() {
-                // The least key that is greater.
-                Some((key, _)) if rows.len() == limits::TIMER_BATCH => from = [&key[..], &[0]].concat(),
-                _ => break,
             }
         }
         // Half of the precision is for the step, and half for the work at it.
@@ -89,7 +82,7 @@ impl Delays {
         let mut sooner = false;
         for due_ms in due_ms {
             sooner |= state.timer.held(due_ms);
-            *state.held.entry(topic).or_default() += 1;
+            state.count(topic, 1);
         }
         if sooner {
             self.sooner.notify_one();
@@ -99,11 +92,14 @@ impl Delays {
 
 impl State {
     fn left(&mut self, topic: u32, count: u64) {
-        if let Some(held) = self.held.get_mut(&topic) {
-            *held = held.saturating_sub(count);
-            if *held == 0 {
-                self.held.remove(&topic);
-            }
+        self.count(topic, 0_i64.saturating_sub_unsigned(count));
+    }
+
+    fn count(&mut self, topic: u32, more: i64) {
+        let held = self.held.entry(topic).or_default();
+        *held = held.saturating_add(more);
+        if *held == 0 {
+            self.held.remove(&topic);
         }
     }
 }
@@ -112,7 +108,7 @@ impl Core {
     /// When each of these is to be delivered, milliseconds since 1970; `None`: at once. What they say of it becomes what they shall say
     /// when they are delivered.
     pub(super) fn delays_of(&self, messages: &mut [OutgoingMessage]) -> Result<Vec<Option<u64>>, BrokerError> {
-        let max_ms = i64::try_from(self.config.timer_max_delay_sec.saturating_mul(1_000)).unwrap_or(i64::MAX);
+        let max_ms = self.delay_max_ms();
         let now = self.now();
         let mut delays = Vec::with_capacity(messages.len());
         for message in messages {
@@ -124,6 +120,11 @@ impl Core {
             }));
         }
         Ok(delays)
+    }
+
+    /// The longest delay that may be asked for, in milliseconds.
+    pub(super) fn delay_max_ms(&self) -> i64 {
+        i64::try_from(self.config.load().timer_max_delay_sec.saturating_mul(1_000)).unwrap_or(i64::MAX)
     }
 
     /// Messages with these due times are committed.
@@ -247,8 +248,7 @@ impl Core {
                 if let Some(queue) = queue
                     && let Some(next) = next.get_mut(queue)
                 {
-                    batch.link(*queue, row.entry(**next, now));
-                    **next += 1;
+                    link(&mut batch, row, *queue, next, now);
                 }
                 batch.delete(Keyspace::Timer, &HeldRow::key(row.time_ms, row.position));
                 let topic = row.queue.topic;
@@ -291,8 +291,9 @@ impl Core {
         if handle.topic != topic {
             return Err(illegal(format!("is for topic {}, not for {topic}", handle.topic)));
         }
-        if handle.broker_name != self.config.broker_name {
-            return Err(illegal(format!("is for broker {}, this is {}", handle.broker_name, self.config.broker_name)));
+        let here = self.config.load().broker_name.clone();
+        if handle.broker_name != here {
+            return Err(illegal(format!("is for broker {}, this is {here}", handle.broker_name)));
         }
         let now = self.now();
         let due_ms = u64::try_from(handle.time_ms).unwrap_or(0);
@@ -376,13 +377,38 @@ impl Core {
 
     /// How many delayed messages of a topic wait for their time.
     pub fn delayed(&self, topic: &TopicInfo) -> u64 {
-        self.delays.state.lock().held.get(&topic.id).copied().unwrap_or(0)
+        let held = self.delays.state.lock().held.get(&topic.id).copied().unwrap_or(0);
+        u64::try_from(held).unwrap_or(0)
+    }
+
+    /// Removes what is delayed of a topic that was deleted, so that it does not keep its bytes in the log until it would be due. What is
+    /// being moved at this moment goes by itself.
+    ///
+    /// # Errors
+    /// A store that cannot be read.
+    pub(super) async fn forget_delayed(&self, topic: u32) -> Result<(), BrokerError> {
+        if !self.delays.state.lock().held.contains_key(&topic) {
+            return Ok(());
+        }
+        let mut dropped = 0;
+        for page in self.store.pages(Keyspace::Timer, limits::TIMER_BATCH) {
+            let rows = page?;
+            let of_topic =
+                |(key, value): &(Bytes, Bytes)| HeldRow::read(key, value).is_some_and(|row| row.queue.topic == topic);
+            let gone: Vec<&Bytes> = rows.iter().filter(|row| of_topic(row)).map(|(key, _)| key).collect();
+            dropped += gone.len() as u64;
+            self.store.clean_up(Keyspace::Timer, gone);
+            tokio::task::yield_now().await;
+        }
+        self.delays.state.lock().left(topic, dropped);
+        self.metrics.timer_dropped(dropped);
+        Ok(())
     }
 
     /// Topics with delayed messages, and how many.
     pub(crate) fn all_delayed(&self) -> Vec<(String, u64)> {
-        let held: Vec<(u32, u64)> =
-            self.delays.state.lock().held.iter().map(|(topic, count)| (*topic, *count)).collect();
+        let positive = |(topic, count): (&u32, &i64)| Some((*topic, u64::try_from(*count).ok()?));
+        let held: Vec<(u32, u64)> = self.delays.state.lock().held.iter().filter_map(positive).collect();
         held.into_iter()
             .filter_map(|(topic, count)| Some((self.catalog.topic_by_id(topic)?.config.topic_name.clone(), count)))
             .collect()
@@ -410,14 +436,18 @@ fn readable(found: Vec<(Bytes, Bytes)>, damaged: &mut Vec<Bytes>) -> Vec<HeldRow
     rows
 }
 
-/// The queue a message goes to that was sent to `queue`: another one if the topic has fewer by now.
-fn queue_now(topic: &TopicInfo, queue: u32) -> u32 {
-    let number = |number: i32| u32::try_from(number).unwrap_or(0);
-    match (number(topic.config.write_queue_nums), number(topic.config.read_queue_nums)) {
-        (0, 0) => queue,
-        (0, read) if queue < read => queue,
-        (0, read) => queue % read,
-        (write, _) if queue < write => queue,
-        (write, _) => queue % write,
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is due within the time that its commit takes may be moved before its sender says that it is held.
+    #[test]
+    fn a_message_that_is_moved_before_it_is_counted_is_not_counted_for_ever() {
+        let state = &mut State { timer: Timer::new(1), held: HashMap::new() };
+        state.count(1, 2);
+        state.left(1, 3);
+        assert_eq!(state.held.get(&1), Some(&-1));
+        state.count(1, 1);
+        assert!(state.held.is_empty(), "{:?}", state.held);
     }
 }

@@ -115,7 +115,7 @@ impl Core {
             answer.messages.push(described);
         }
         if answer.messages.is_empty() {
-            self.describe_held(query, &topic, &mut answer)?;
+            self.describe_held(query, &topic, &mut answer).await?;
         }
         Ok(answer)
     }
@@ -142,13 +142,16 @@ impl Core {
         })
     }
 
-    /// Delayed messages and halves: the first of them by time, since they are not in the order in which they came.
-    fn describe_held(&self, query: &Query, topic: &TopicInfo, answer: &mut DescribeAnswer) -> Result<(), BrokerError> {
+    /// Delayed messages and halves: the first of the topic's by time, since they are not in the order in which they came.
+    async fn describe_held(
+        &self,
+        query: &Query,
+        topic: &TopicInfo,
+        answer: &mut DescribeAnswer,
+    ) -> Result<(), BrokerError> {
         for (keyspace, state) in [(Keyspace::Timer, "Timing"), (Keyspace::Half, "Half")] {
-            let rows = self.store.range(keyspace, &[], &[], limits::QUERY_HELD_MAX)?;
-            answer.held_cut |= rows.len() == limits::QUERY_HELD_MAX;
-            let rows = rows.iter().filter_map(|(key, value)| HeldRow::read(key, value));
-            for row in rows.filter(|row| row.queue.topic == topic.id) {
+            for row in self.first_held(keyspace, topic.id, answer).await? {
+                tokio::task::yield_now().await;
                 let Ok(payload) = self.store.read(row.position) else { continue };
                 if !query.wanted.names(&payload, || offset_msg_id(self.store_host, row.position.cast_signed())) {
                     continue;
@@ -165,6 +168,37 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// So many of what is held for a topic as one search may look at; `answer` hears if there are more.
+    async fn first_held(
+        &self,
+        keyspace: Keyspace,
+        topic: u32,
+        answer: &mut DescribeAnswer,
+    ) -> Result<Vec<HeldRow>, BrokerError> {
+        let (mut of_topic, mut bytes, mut rows) = (Vec::new(), 0, 0);
+        for page in self.store.pages(keyspace, limits::QUERY_HELD_MAX) {
+            let page = page?;
+            for row in page.iter().filter_map(|(key, value)| HeldRow::read(key, value)) {
+                if row.queue.topic != topic {
+                    continue;
+                }
+                if of_topic.len() >= limits::QUERY_HELD_MAX || bytes >= limits::QUERY_BYTES_MAX {
+                    answer.held_cut = true;
+                    return Ok(of_topic);
+                }
+                bytes += row.len as usize;
+                of_topic.push(row);
+            }
+            rows += page.len();
+            if rows >= limits::QUERY_ENTRIES_MAX {
+                answer.held_cut = true;
+                break;
+            }
+            tokio::task::yield_now().await;
+        }
+        Ok(of_topic)
     }
 
     async fn group_states(&self, topic: &TopicInfo, found: &Match) -> Result<Vec<GroupState>, BrokerError> {

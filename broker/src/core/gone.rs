@@ -6,6 +6,7 @@ use futures::future::join_all;
 
 use super::Core;
 use crate::error::BrokerError;
+use crate::store::Admit;
 
 impl Core {
     /// Client ids that hold something, or did when the broker started.
@@ -13,7 +14,8 @@ impl Core {
         self.holders.names()
     }
 
-    /// Makes visible at once what these clients hold, whoever it was for; one record in the log for each group and topic. A lease
+    /// Makes visible at once what these clients hold, whoever it was for; one record in the log for each group and topic, unless that are
+    /// very many. A lease
     /// keeps its pop time, so that a client that is alive all the same can still acknowledge until the next delivery. Answers
     /// how many leases were given back.
     ///
@@ -25,6 +27,7 @@ impl Core {
             return Ok(0);
         }
         let consumers: Vec<_> = self.ledgers.read().values().cloned().collect();
+        self.store.admit(Admit::State)?;
         let mut released = 0;
         let mut commits = Vec::new();
         for consumer in consumers {

@@ -31,7 +31,7 @@ impl Holders {
     /// Loads the table, forgetting holders that no lease names any more.
     pub(crate) fn load(store: &Store, in_use: &HashSet<u32>) -> Result<Self, StoreError> {
         let mut table = Table { next: in_use.iter().max().copied().unwrap_or(0).saturating_add(1), ..Table::default() };
-        let mut forgotten = Batch::new();
+        let mut forgotten = Vec::new();
         for (key, value) in store.scan(Keyspace::Holder, &[])? {
             let Ok(number) = <[u8; 4]>::try_from(key.as_ref()).map(u32::from_be_bytes) else { continue };
             table.next = table.next.max(number.saturating_add(1));
@@ -41,13 +41,10 @@ impl Holders {
                     table.by_name.insert(Arc::clone(&name), number);
                     table.by_number.insert(number, name);
                 }
-                _ => forgotten.delete(Keyspace::Holder, &key),
+                _ => forgotten.push(key),
             }
         }
-        if !forgotten.is_empty() {
-            // Only a saving of space: whether it becomes durable changes nothing.
-            drop(store.submit(forgotten));
-        }
+        store.clean_up(Keyspace::Holder, forgotten);
         Ok(Self { table: Mutex::new(table) })
     }
 

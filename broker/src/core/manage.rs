@@ -83,13 +83,16 @@ impl Core {
                 self.forget(consumer, slot, &mut batch);
             }
             self.redriven.0.lock().forget(topic.id, &mut batch);
-            self.store.submit(batch)
+            let commit = self.store.submit(batch);
+            self.forget_leases(&consumers, &slots);
+            commit
         };
         self.topics.write().remove(&topic.id);
         let groups: Vec<_> = self.catalog.groups();
         self.metrics.topic_deleted(name, groups.iter().map(|group| group.config.group_name.as_str()));
         commit.await?;
         self.store.drop_topic(topic.id).await?;
+        self.forget_delayed(topic.id).await?;
         info!(topic = name, "topic deleted");
         Ok(())
     }
@@ -142,9 +145,12 @@ impl Core {
                 self.forget(consumer, slot, &mut batch);
                 self.topic_queues(consumer.topic).remove_consumer(group.id);
             }
-            self.store.submit(batch)
+            let commit = self.store.submit(batch);
+            self.forget_leases(&consumers, &slots);
+            commit
         };
         let topics: Vec<_> = self.catalog.topics();
+        self.subscribed.lock().remove(&group.id);
         self.metrics.group_deleted(name, topics.iter().map(|topic| topic.config.topic_name.as_str()));
         commit.await?;
         info!(group = name, "consumer group deleted");
@@ -159,11 +165,14 @@ impl Core {
     pub async fn topic_for_send(&self, name: &str, default_queues: i32) -> Result<Arc<TopicInfo>, BrokerError> {
         match self.topic(name) {
             Err(_)
-                if self.config.auto_create_topic_enable && validate_topic(name).is_ok() && !name.starts_with('%') =>
+                if self.config.load().auto_create_topic_enable
+                    && validate_topic(name).is_ok()
+                    && !name.starts_with('%') =>
             {
-                let most = i32::try_from(self.config.default_topic_queue_nums).unwrap_or(1);
+                let config = self.config.load_full();
+                let most = i32::try_from(config.default_topic_queue_nums).unwrap_or(1);
                 let queues = if default_queues > 0 { default_queues.min(most) } else { most };
-                let kind = self.config.auto_create_topic_message_type.clone();
+                let kind = config.auto_create_topic_message_type.clone();
                 let fresh = topic_config(name, queues, BTreeMap::from([(MESSAGE_TYPE.to_owned(), kind)]));
                 self.put_topic(name, |old| Ok(old.cloned().unwrap_or(fresh))).await
             }
@@ -177,7 +186,7 @@ impl Core {
     /// [`BrokerError::GroupNotFound`], or why it could not be created.
     pub async fn group_for_pop(&self, name: &str) -> Result<Arc<GroupInfo>, BrokerError> {
         match self.group(name) {
-            Err(_) if self.config.auto_create_subscription_group && validate_group(name).is_ok() => {
+            Err(_) if self.config.load().auto_create_subscription_group && validate_group(name).is_ok() => {
                 let fresh =
                     SubscriptionGroupConfig { group_name: name.to_owned(), ..SubscriptionGroupConfig::default() };
                 self.put_group(name, |old| Ok(old.cloned().unwrap_or(fresh))).await
@@ -217,19 +226,25 @@ impl Core {
         (!batch.is_empty()).then(|| self.store.submit(batch))
     }
 
-    /// Takes a ledger out of memory and its rows out of the store; nothing is written for it any more.
+    /// Takes a ledger out of memory and its progress out of the store; nothing is written for it any more.
     fn forget(&self, consumer: &Arc<GroupTopic>, slot: &mut Slot, batch: &mut Batch) {
         self.ledgers.write().remove(&(consumer.group, consumer.topic));
         slot.closed = true;
-        for (queue, offset, _) in slot.ledger.iter() {
-            batch.delete(Keyspace::Lease, &schema::lease_key(consumer.group, consumer.topic, queue, offset));
-        }
         for (queue, _) in slot.ledger.progress() {
             let key = schema::progress_key(consumer.group, consumer.topic, queue);
             batch.delete(Keyspace::Progress, &key);
             batch.delete(Keyspace::Offset, &key);
         }
         consumer.waiters.release_everyone();
+    }
+
+    /// Removes the leases of ledgers whose topic or group is deleted. There may be more than one batch can hold; what a crash leaves of them,
+    /// the next start removes.
+    fn forget_leases(&self, consumers: &[Arc<GroupTopic>], slots: &[MutexGuard<'_, Slot>]) {
+        for (consumer, slot) in consumers.iter().zip(slots) {
+            let key = |(queue, offset, _)| schema::lease_key(consumer.group, consumer.topic, queue, offset);
+            self.store.clean_up(Keyspace::Lease, slot.ledger.iter().map(key));
+        }
     }
 
     /// The ledgers of a group, in the order of locks.
@@ -259,7 +274,7 @@ fn lock_all(consumers: &[Arc<GroupTopic>]) -> Vec<MutexGuard<'_, Slot>> {
     consumers.iter().map(|consumer| consumer.ledger.lock()).collect()
 }
 
-fn topic_config(name: &str, queues: i32, attributes: BTreeMap<String, String>) -> TopicConfig {
+pub(super) fn topic_config(name: &str, queues: i32, attributes: BTreeMap<String, String>) -> TopicConfig {
     TopicConfig {
         topic_name: name.to_owned(),
         read_queue_nums: queues,

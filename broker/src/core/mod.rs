@@ -14,6 +14,7 @@ mod filter;
 mod gone;
 mod holders;
 mod inspect;
+mod left;
 mod manage;
 mod pop;
 mod query;
@@ -24,6 +25,7 @@ mod reset;
 mod restore;
 mod retain;
 mod send;
+mod send_back;
 mod shrink;
 mod source;
 mod subscriptions;
@@ -45,18 +47,20 @@ pub use dead_letters::Forward;
 pub use delay::Step;
 pub use describe::{DescribeAnswer, Described, GroupState};
 pub use inspect::{LeaseQuery, LeaseView};
+pub use left::Left;
 pub use pop::{Delivered, Notice, Pop, PopAnswer};
 pub use query::{Match, Query, QueryAnswer, Wanted};
 pub use redrive::{Letter, Redrive, RedriveAnswer};
 pub use reset::{Reset, ResetTo};
 pub(crate) use restore::store_options;
 pub use send::{OutgoingMessage, Send, Sent};
+pub use send_back::SendBack;
 pub use transaction::{End, Question};
 
 use crate::catalog::{Catalog, GroupInfo, TopicInfo};
-use crate::config::BrokerConfig;
+use crate::config::InForce;
 use crate::error::BrokerError;
-use crate::lease::Ledger;
+use crate::lease::{Ledger, schema::CHANGE_BYTES_MAX};
 use crate::metrics::Metrics;
 use crate::store::Store;
 use crate::transaction::Transactions;
@@ -86,11 +90,14 @@ pub(crate) struct GroupTopic {
     pub(crate) waiters: Arc<Waiters>,
     /// The earliest lease deadline for which a waiting poll has set its timer, milliseconds since 1970.
     armed_ms: AtomicI64,
-    subscriptions: Subscriptions,
+    /// The filters that members of the group use on the topic.
+    filters: Subscriptions,
+    /// The topics that members of the group subscribe to; one for the group.
+    topics: Arc<Subscriptions>,
 }
 
 impl GroupTopic {
-    fn new(group: u32, topic: u32, ledger: Ledger) -> Self {
+    fn new(group: u32, topic: u32, ledger: Ledger, topics: Arc<Subscriptions>) -> Self {
         let slot = Slot { ledger, closed: false };
         Self {
             group,
@@ -98,7 +105,8 @@ impl GroupTopic {
             ledger: Mutex::new(slot),
             waiters: Arc::default(),
             armed_ms: AtomicI64::new(i64::MAX),
-            subscriptions: Subscriptions::default(),
+            filters: Subscriptions::default(),
+            topics,
         }
     }
 }
@@ -112,13 +120,15 @@ impl GroupTopic {
 
 /// Everything a broker knows, in memory and on disk.
 pub struct Core {
-    config: Arc<BrokerConfig>,
+    config: InForce,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     store: Store,
     catalog: Catalog,
     topics: RwLock<HashMap<u32, Arc<TopicQueues>>>,
     ledgers: RwLock<HashMap<(u32, u32), Arc<GroupTopic>>>,
+    /// By group; locked within `ledgers`.
+    subscribed: Mutex<HashMap<u32, Arc<Subscriptions>>>,
     holders: Holders,
     delays: Delays,
     redriven: Redriven,
@@ -147,6 +157,22 @@ impl Core {
 
     fn now(&self) -> i64 {
         self.clock.now_ms()
+    }
+
+    /// Rows of leases that one batch may change, where it has to be one.
+    fn rows_max(&self) -> usize {
+        usize::try_from(self.store.batch_bytes_max() / 2 / CHANGE_BYTES_MAX).unwrap_or(usize::MAX)
+    }
+
+    /// Rows of leases that go into one batch, where they need not be one: so many have room on a full disk, too.
+    fn rows_at_once(&self) -> usize {
+        let fit = self.store.batch_bytes_max() / 32 / CHANGE_BYTES_MAX;
+        usize::try_from(fit).unwrap_or(usize::MAX).max(1)
+    }
+
+    /// Bytes of messages that one batch may have, which leaves room for what is said of them.
+    fn payload_bytes_max(&self) -> usize {
+        usize::try_from(self.store.batch_bytes_max() / 8 * 7).unwrap_or(usize::MAX)
     }
 
     /// Ends every waiting poll; later ones end at once.
@@ -189,7 +215,8 @@ impl Core {
             )));
         }
         let ordered = group.config.consume_message_orderly;
-        let fresh = Arc::new(GroupTopic::new(group.id, topic.id, Ledger::new(ordered)));
+        let subscribed = self.subscribed_by(group.id);
+        let fresh = Arc::new(GroupTopic::new(group.id, topic.id, Ledger::new(ordered), subscribed));
         ledgers.insert((group.id, topic.id), Arc::clone(&fresh));
         self.topic_queues(topic.id).add_consumer(Arc::clone(&fresh));
         Ok(fresh)

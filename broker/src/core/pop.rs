@@ -10,7 +10,8 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use parking_lot::MappedMutexGuard;
 use tokio_util::sync::CancellationToken;
-use waybill_protocol::message::{Delivery, java_hash, patch_delivery};
+use waybill_protocol::message::{Delivery, StoredMessage, java_hash, patch_delivery};
+use waybill_protocol::names::RETRY_PREFIX;
 
 use super::dead_letters::{Buried, DeadLetter};
 use super::filter::Filter;
@@ -53,6 +54,8 @@ pub struct Pop {
     pub client_id: Option<String>,
     /// Names this request: the same name again by the same client is given what the first was, as the same delivery.
     pub attempt_id: Option<String>,
+    /// All topics that the client subscribes to, sorted and joined by commas, if its sidecar says so.
+    pub subscribed_topics: Option<String>,
 }
 
 /// One message that was given out.
@@ -170,17 +173,21 @@ impl Core {
 
     /// A place among those who wait.
     fn enter(&self, asked: &Asked, what: For) -> Result<Waiting, BrokerError> {
-        let (here, everywhere) = (self.config.pop_polling_size, self.config.max_pop_polling_size);
+        let config = self.config.load();
+        let (here, everywhere) = (config.pop_polling_size, config.max_pop_polling_size);
         asked.consumer.waiters.enter(what, &self.polls, here, everywhere).map_err(BrokerError::PollingFull)
     }
 
-    async fn resolve(&self, pop: &Pop) -> Result<Asked, BrokerError> {
-        if self.config.broker_permission & 4 == 0 {
-            return Err(BrokerError::NoPermission(format!(
-                "the broker[{}] pop message is forbidden",
-                self.config.broker_name
-            )));
+    fn may_read(&self) -> Result<(), BrokerError> {
+        let config = self.config.load();
+        if config.permission() & 4 != 0 {
+            return Ok(());
         }
+        Err(BrokerError::NoPermission(format!("the broker[{}] pop message is forbidden", config.broker_name)))
+    }
+
+    async fn resolve(&self, pop: &Pop) -> Result<Asked, BrokerError> {
+        self.may_read()?;
         if pop.max == 0 || pop.max > limits::POP_MAX_MESSAGES {
             return Err(BrokerError::InvalidParameter(format!(
                 "maxMsgNums is {}, allowed are 1 to {}",
@@ -251,7 +258,7 @@ impl Core {
                         &asked.group.config.group_name,
                         &payloads,
                     );
-                    return Ok((Some(answer(popped, payloads)?), None));
+                    return Ok((Some(answer(&pop.topic, popped, payloads)?), None));
                 }
             }
         }
@@ -259,7 +266,8 @@ impl Core {
 
     fn attempt(&self, pop: &Pop, asked: &Asked) -> Result<Attempt, BrokerError> {
         self.store.admit(Admit::State)?;
-        let mut source = Messages::new(&self.store, &self.metrics, asked);
+        let bytes_max = self.payload_bytes_max().min(limits::POP_MAX_BYTES);
+        let mut source = Messages::new(&self.store, &self.metrics, asked, bytes_max);
         let mut changes = Vec::new();
         let mut batch = Batch::new();
         let mut ledger = asked.open_ledger()?;
@@ -314,7 +322,7 @@ impl Core {
     }
 
     fn in_flight_max(&self) -> usize {
-        match self.config.pop_inflight_message_threshold {
+        match self.config.load().pop_inflight_message_threshold {
             0 => usize::MAX,
             limit => limit,
         }
@@ -343,7 +351,9 @@ fn name_of(attempt_id: &str) -> u32 {
 }
 
 /// Copies the messages into one body, each with its place and its attempt.
-fn answer(popped: Popped, payloads: Vec<(Entry, Bytes)>) -> Result<PopAnswer, BrokerError> {
+fn answer(topic: &str, popped: Popped, payloads: Vec<(Entry, Bytes)>) -> Result<PopAnswer, BrokerError> {
+    // A copy there is one more attempt of the message that it is a copy of.
+    let are_copies = topic.starts_with(RETRY_PREFIX);
     let size = payloads.iter().map(|(_, payload)| payload.len()).sum();
     let mut body = BytesMut::with_capacity(size);
     let mut messages = Vec::with_capacity(payloads.len());
@@ -351,7 +361,12 @@ fn answer(popped: Popped, payloads: Vec<(Entry, Bytes)>) -> Result<PopAnswer, Br
         let start = body.len();
         body.extend_from_slice(payload);
         let mut message = body.split_off(start);
-        let reconsume_times = i32::try_from(taken.attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        let earlier = match are_copies {
+            true => StoredMessage::decode(&mut payload.clone()).map_or(0, |message| message.reconsume_times),
+            false => 0,
+        };
+        let here = i32::try_from(taken.attempts.saturating_sub(1)).unwrap_or(i32::MAX);
+        let reconsume_times = here.saturating_add(earlier);
         let delivery = Delivery {
             queue_id: taken.queue.cast_signed(),
             queue_offset: taken.offset.cast_signed(),

@@ -90,7 +90,7 @@ impl Core {
     pub(super) async fn search(&self, query: &Query, look_max: usize) -> Result<QueryAnswer, BrokerError> {
         let topic = self.topic(&query.topic)?;
         if let Wanted::Id(id) = &query.wanted
-            && let Some((_, found)) = self.by_message_id(id)?.filter(|(found, _)| found.id == topic.id)
+            && let Some((_, found)) = self.by_message_id(id).await?.filter(|(found, _)| found.id == topic.id)
         {
             return Ok(QueryAnswer {
                 matches: vec![found],
@@ -149,20 +149,20 @@ impl Core {
     }
 
     /// The message that an id of this broker names, with its topic; nothing if it names none that is in a queue.
-    fn by_message_id(&self, id: &str) -> Result<Option<(Arc<TopicInfo>, Match)>, BrokerError> {
+    async fn by_message_id(&self, id: &str) -> Result<Option<(Arc<TopicInfo>, Match)>, BrokerError> {
         let Some(position) = offset_of_msg_id(id) else { return Ok(None) };
         // An id of an old client has as many digits.
         if !offset_msg_id(self.store_host, position).eq_ignore_ascii_case(id) {
             return Ok(None);
         }
-        self.at_position(position.cast_unsigned())
+        self.at_position(position.cast_unsigned()).await
     }
 
     /// The message at a position of the log, with its topic; nothing if there is none, or none that is in a queue.
     ///
     /// # Errors
     /// A store that cannot be read.
-    pub fn at_position(&self, position: u64) -> Result<Option<(Arc<TopicInfo>, Match)>, BrokerError> {
+    pub async fn at_position(&self, position: u64) -> Result<Option<(Arc<TopicInfo>, Match)>, BrokerError> {
         let Ok(payload) = self.store.read(position) else { return Ok(None) };
         let Ok(message) = StoredMessage::decode(&mut payload.clone()) else { return Ok(None) };
         let Some(topic) = self.catalog.topic(&message.topic) else { return Ok(None) };
@@ -178,6 +178,7 @@ impl Core {
                 let Some(last) = entries.last() else { break };
                 at = last.offset + 1;
                 budget = budget.saturating_sub(entries.len());
+                tokio::task::yield_now().await;
                 if let Some(entry) = entries.into_iter().find(|entry| entry.position == position) {
                     return Ok(Some((topic, Match { queue, entry, payload })));
                 }

@@ -6,7 +6,27 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::GroupTopic;
-use crate::store::{QueueKey, Store};
+use crate::catalog::TopicInfo;
+use crate::store::{Batch, HeldRow, QueueKey, Store};
+
+/// The queue a message goes to that was sent to `queue`: another one if the topic has fewer by now.
+pub(super) fn queue_now(topic: &TopicInfo, queue: u32) -> u32 {
+    let number = |number: i32| u32::try_from(number).unwrap_or(0);
+    match (number(topic.config.write_queue_nums), number(topic.config.read_queue_nums)) {
+        (0, 0) => queue,
+        (0, read) if queue < read => queue,
+        (0, read) => queue % read,
+        (write, _) if queue < write => queue,
+        (write, _) => queue % write,
+    }
+}
+
+/// Puts a message that was held at the end of a queue. `next` is the counter of that queue, whose lock the caller holds until the batch
+/// is submitted; the message counts as taken at `now_ms`.
+pub(super) fn link(batch: &mut Batch, row: &HeldRow, queue: QueueKey, next: &mut u64, now_ms: i64) {
+    batch.link(queue, row.entry(*next, now_ms));
+    *next += 1;
+}
 
 /// A topic while the broker runs.
 #[derive(Debug)]

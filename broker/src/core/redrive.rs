@@ -12,7 +12,7 @@ use waybill_protocol::names::{DLQ_PREFIX, dlq_topic};
 
 use super::Core;
 use super::redriven::Marks;
-use super::send::{Encoded, encode};
+use super::send::{Encoded, check_queue, encode};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
@@ -121,6 +121,7 @@ impl Core {
         answer: &mut RedriveAnswer,
     ) -> Result<Vec<Ready>, BrokerError> {
         let (mut ready, mut bytes) = (Vec::new(), 0);
+        let most = self.payload_bytes_max().min(limits::REDRIVE_BYTES_MAX);
         let queues = u32::try_from(dead.config.read_queue_nums.max(dead.config.write_queue_nums)).unwrap_or(0);
         for queue in redrive.from.0..queues {
             let key = QueueKey { topic: dead.id, queue };
@@ -133,7 +134,7 @@ impl Core {
                 }
                 for entry in entries {
                     let full = ready.len() >= redrive.max || answer.looked_at >= limits::REDRIVE_LOOK_MAX;
-                    if full || bytes >= limits::REDRIVE_BYTES_MAX {
+                    if full || bytes > 0 && bytes + entry.len as usize > most {
                         answer.next = Some((queue, entry.offset));
                         return Ok(ready);
                     }
@@ -226,12 +227,16 @@ impl Core {
         let mut guards = Vec::with_capacity(counters.len());
         for (counter, ((topic, queue), letters)) in counters.iter().zip(by_queue) {
             let mut next = counter.lock();
-            // The topic may be another one since the look.
+            // The topic may be another one since the look, or have fewer queues.
             let name = topics.get(&topic).map(|topic| topic.config.topic_name.as_str()).unwrap_or_default();
-            let is_there = self.catalog.topic(name).is_some_and(|now| now.id == topic);
+            let now = self.catalog.topic(name).filter(|now| now.id == topic);
             for (letter, encoded) in letters {
-                if !is_there {
-                    answer.refused.push(letter.refuse(format!("there is no topic {name} any more")));
+                let refusal = match &now {
+                    None => Some(format!("there is no topic {name} any more")),
+                    Some(now) => check_queue(now, queue).err().map(|error| error.to_string()),
+                };
+                if let Some(refusal) = refusal {
+                    answer.refused.push(letter.refuse(refusal));
                     continue;
                 }
                 batch.append(QueueKey { topic, queue }, *next, encoded.meta, &encoded.payload);

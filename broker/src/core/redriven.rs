@@ -31,17 +31,16 @@ pub(super) struct Marks {
 impl Redriven {
     /// Reads the marks of the topics that are there, and removes the rows of those that are not.
     pub(super) fn load(store: &Store, topics: &HashSet<u32>) -> Result<Self, BrokerError> {
-        let (mut marks, mut batch) = (Marks::default(), Batch::new());
+        let (mut marks, mut gone) = (Marks::default(), Vec::new());
         for (key, value) in store.scan(Keyspace::Redriven, &[])? {
             match (read_key(&key), Bits::try_from(value.as_ref())) {
                 (Some((queue, block)), Ok(bits)) if topics.contains(&queue.topic) => {
                     marks.topics.entry(queue.topic).or_default().insert((queue.queue, block), bits);
                 }
-                _gone_or_damaged => batch.delete(Keyspace::Redriven, &key),
+                _gone_or_damaged => gone.push(key),
             }
         }
-        // Should it not become durable, the next start tries again.
-        drop(store.submit(batch));
+        store.clean_up(Keyspace::Redriven, gone);
         Ok(Self(Mutex::new(marks)))
     }
 }

@@ -39,7 +39,8 @@ impl Core {
     /// consumer holds is delivered again if it lies at or behind the new place, and done for the group if it lies before it.
     ///
     /// # Errors
-    /// A missing group, topic or queue, an offset outside of the queue, a store that takes no writes.
+    /// A missing group, topic or queue, an offset outside of the queue, more open leases than one batch can forget, a store that takes no
+    /// writes.
     pub async fn reset(&self, reset: &Reset) -> Result<BTreeMap<u32, u64>, BrokerError> {
         let (group, topic) = (self.group(&reset.group)?, self.topic(&reset.topic)?);
         let read_queues = u32::try_from(topic.config.read_queue_nums).unwrap_or(0);
@@ -59,6 +60,14 @@ impl Core {
         let commit = {
             let gone = || BrokerError::TopicNotFound(reset.topic.clone());
             let mut ledger = consumer.open_ledger().ok_or_else(gone)?;
+            let open = ledger.iter().filter(|(queue, ..)| offsets.contains_key(queue)).count();
+            if open.saturating_add(offsets.len()) > self.rows_max() {
+                return Err(BrokerError::Busy(format!(
+                    "consumers hold {open} messages, and a reset takes all of them back in one step, which is possible with fewer than \
+                     {}: stop the consumers first, or reset one queue after the other",
+                    self.rows_max()
+                )));
+            }
             let (mut batch, mut changes) = (Batch::new(), Vec::new());
             for (queue, offset) in &offsets {
                 ledger.reset(self.now(), *queue, *offset, &mut changes);

@@ -15,11 +15,11 @@ use super::holders::Holders;
 use super::redriven::Redriven;
 use super::{Core, GroupTopic};
 use crate::catalog::Catalog;
-use crate::config::{BrokerConfig, FlushDiskType};
+use crate::config::{BrokerConfig, FlushDiskType, InForce};
 use crate::error::BrokerError;
 use crate::lease::{Lease, Ledger, Progress, schema};
 use crate::metrics::Metrics;
-use crate::store::{Batch, Flush, Keyspace, Options, Store};
+use crate::store::{Flush, Keyspace, Options, Store};
 
 #[derive(Default)]
 struct Rows {
@@ -33,12 +33,13 @@ impl Core {
     /// # Errors
     /// A store that is in use, damaged or unreadable; rows of a newer version.
     pub fn open(
-        config: Arc<BrokerConfig>,
+        in_force: InForce,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
         port: u16,
         options: Options,
     ) -> Result<Self, BrokerError> {
+        let config = in_force.load_full();
         let store = Store::open(options)?;
         let catalog = Catalog::load(&store)?;
         let mut rows: HashMap<(u32, u32), Rows> = HashMap::new();
@@ -58,13 +59,14 @@ impl Core {
         let transactions = Mutex::new(super::transaction::restore(&config, &store)?);
         let core = Self {
             store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
-            config,
+            config: in_force,
             clock,
             metrics,
             store,
             catalog,
             topics: RwLock::default(),
             ledgers: RwLock::default(),
+            subscribed: Mutex::default(),
             holders,
             delays,
             redriven,
@@ -88,8 +90,8 @@ impl Core {
             };
             ledgers += 1;
             leases += rows.leases.len();
-            let consumer =
-                Arc::new(GroupTopic::new(group, topic, Ledger::restore(*ordered, rows.progress, rows.leases)));
+            let ledger = Ledger::restore(*ordered, rows.progress, rows.leases);
+            let consumer = Arc::new(GroupTopic::new(group, topic, ledger, self.subscribed_by(group)));
             self.topic_queues(topic).add_consumer(Arc::clone(&consumer));
             self.ledgers.write().insert((group, topic), consumer);
         }
@@ -100,16 +102,11 @@ impl Core {
 impl Core {
     /// A pop that met the deletion of its topic or group may have written these rows after it; numbers are never reused.
     fn sweep(&self, group: u32, topic: u32, rows: &Rows) {
-        let mut batch = Batch::new();
-        for (queue, _) in &rows.progress {
-            batch.delete(Keyspace::Progress, &schema::progress_key(group, topic, *queue));
-        }
-        for (queue, offset, _) in &rows.leases {
-            batch.delete(Keyspace::Lease, &schema::lease_key(group, topic, *queue, *offset));
-        }
+        let progress = rows.progress.iter().map(|(queue, _)| schema::progress_key(group, topic, *queue));
+        let leases = rows.leases.iter().map(|(queue, offset, _)| schema::lease_key(group, topic, *queue, *offset));
         warn!(group, topic, leases = rows.leases.len(), "rows of a deleted group or topic are removed");
-        // Should it not become durable, the next start tries again.
-        drop(self.store.submit(batch));
+        self.store.clean_up(Keyspace::Progress, progress);
+        self.store.clean_up(Keyspace::Lease, leases);
     }
 }
 
@@ -122,6 +119,7 @@ pub(crate) fn store_options(config: &BrokerConfig) -> Options {
         },
         segment_bytes: config.mapped_file_size_commit_log,
         index_checkpoint_bytes: config.index_checkpoint_bytes,
+        refused_is_fatal: true,
         ..Options::new(&config.store_path_root_dir)
     }
 }

@@ -10,8 +10,6 @@ use crate::store::{Admit, Commit, QueueKey, StoreError};
 
 /// Entries of a queue that are read at a time.
 const ENTRIES: usize = 256;
-/// Changes of a ledger that are committed together, so that a record does not get too long for a segment.
-const CHANGES: usize = 4096;
 
 impl Core {
     /// The position of the first message in the log that somebody holds. Looks at each lease.
@@ -71,12 +69,7 @@ impl Core {
         let Some(mut ledger) = consumer.open_ledger() else { return (true, None) };
         let mut changes = Vec::new();
         let done = ledger.leave_behind(self.now(), mins, &mut changes);
-        // They belong together no more than that all of them are to happen.
-        let mut last = None;
-        for part in changes.chunks(CHANGES) {
-            last = self.submit_if_any(consumer, part);
-        }
-        (done, last)
+        (done, self.submit_if_any(consumer, &changes))
     }
 
     /// Takes from the queues of topics with a time of their own (`reserve.time`) what is older and held by nobody. Answers how many

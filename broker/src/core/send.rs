@@ -77,6 +77,7 @@ impl Core {
     /// # Errors
     /// A missing or unwritable topic, an illegal message, a full disk, a store that cannot take writes.
     pub async fn send(&self, mut send: Send) -> Result<Sent, BrokerError> {
+        forget_delivery(&mut send.messages);
         let delays = self.delays_of(&mut send.messages)?;
         let Target { topic, queues, queue } = self.target(&send).await?;
         let store_time = self.now();
@@ -84,6 +85,8 @@ impl Core {
         for message in &send.messages {
             encoded.push(self.encode_message(&send, queue, message, store_time)?);
         }
+        let bytes: usize = encoded.iter().map(|message| message.payload.len()).sum();
+        self.check_size(bytes)?;
         let key = QueueKey { topic: topic.id, queue };
         let counter = queues.next_offset(queue, &self.store);
         let (first_offset, commit) = {
@@ -109,8 +112,7 @@ impl Core {
         };
         let committed = commit.await?;
         self.held(&topic, delays.iter().copied().flatten());
-        let bytes = encoded.iter().map(|message| message.payload.len() as u64).sum();
-        self.metrics.messages_in(&send.topic, encoded.len() as u64, bytes);
+        self.metrics.messages_in(&send.topic, encoded.len() as u64, bytes as u64);
         if first_offset.is_some() {
             queues.arrived(queue);
         }
@@ -121,12 +123,7 @@ impl Core {
 
     /// Whether these messages may be sent, and where they go. A topic may be created for them.
     pub(super) async fn target(&self, send: &Send) -> Result<Target, BrokerError> {
-        if self.config.broker_permission & 2 == 0 {
-            return Err(BrokerError::NoPermission(format!(
-                "the broker[{}] sending message is forbidden",
-                self.config.broker_name
-            )));
-        }
+        let body_max = self.may_send()?;
         if send.messages.is_empty() || send.messages.len() > limits::SEND_BATCH_MAX {
             return Err(BrokerError::Illegal(format!(
                 "{} messages in one send, allowed are 1 to {}",
@@ -135,7 +132,7 @@ impl Core {
             )));
         }
         for message in &send.messages {
-            self.check_message(message)?;
+            check_message(message, body_max)?;
         }
         self.store.admit(Admit::Append)?;
         let topic = self.topic_for_send(&send.topic, send.default_queues).await?;
@@ -152,25 +149,24 @@ impl Core {
         Ok(Target { topic, queues, queue })
     }
 
-    fn check_message(&self, message: &OutgoingMessage) -> Result<(), BrokerError> {
-        if message.body.is_empty() {
-            return Err(BrokerError::Illegal("the message body is empty".into()));
+    /// Whether the broker takes messages at all. Answers how long a body may be, bytes.
+    fn may_send(&self) -> Result<usize, BrokerError> {
+        let config = self.config.load();
+        if config.permission() & 2 != 0 {
+            return Ok(config.max_message_size);
         }
-        if message.body.len() > self.config.max_message_size {
-            return Err(BrokerError::Illegal(format!(
-                "message body size {} over max {}",
-                message.body.len(),
-                self.config.max_message_size
-            )));
+        Err(BrokerError::NoPermission(format!("the broker[{}] sending message is forbidden", config.broker_name)))
+    }
+
+    /// Whether messages of so many bytes fit into one batch. Asked before anything is changed: the store would refuse it too late.
+    fn check_size(&self, bytes: usize) -> Result<(), BrokerError> {
+        let most = self.payload_bytes_max();
+        if bytes <= most {
+            return Ok(());
         }
-        if message.properties.len() > limits::PROPERTIES_BYTES_MAX {
-            return Err(BrokerError::Illegal(format!(
-                "message properties size {} over max {}",
-                message.properties.len(),
-                limits::PROPERTIES_BYTES_MAX
-            )));
-        }
-        Ok(())
+        Err(BrokerError::Illegal(format!(
+            "{bytes} bytes in one send, at most {most} go into a file of the log (mappedFileSizeCommitLog)"
+        )))
     }
 
     pub(super) fn encode_message(
@@ -201,6 +197,15 @@ impl Core {
     }
 }
 
+/// A message that was received and is sent on says how it was delivered: whoever gets it next would take that for its own handle.
+pub(super) fn forget_delivery(messages: &mut [OutgoingMessage]) {
+    for message in messages {
+        if properties::get(&message.properties, properties::POP_CK).is_some() {
+            properties::remove(&mut message.properties, properties::POP_CK);
+        }
+    }
+}
+
 /// Whether the topic has the queue.
 pub(super) fn check_queue(topic: &TopicInfo, queue: u32) -> Result<(), BrokerError> {
     let TopicConfig { topic_name, read_queue_nums, write_queue_nums, .. } = &topic.config;
@@ -219,4 +224,22 @@ pub(super) fn encode(message: &StoredMessage) -> Result<Encoded, BrokerError> {
     message.encode(&mut payload).map_err(|error| BrokerError::Illegal(error.to_string()))?;
     let tag = properties::get(&message.properties, properties::TAGS);
     Ok(Encoded { meta: EntryMeta { tag_hash: tag_hash(tag), store_time_ms: message.store_timestamp }, payload })
+}
+
+fn check_message(message: &OutgoingMessage, body_max: usize) -> Result<(), BrokerError> {
+    if message.body.is_empty() {
+        return Err(BrokerError::Illegal("the message body is empty".into()));
+    }
+    if message.body.len() > body_max {
+        let size = message.body.len();
+        return Err(BrokerError::Illegal(format!("message body size {size} over max {body_max}")));
+    }
+    if message.properties.len() > limits::PROPERTIES_BYTES_MAX {
+        return Err(BrokerError::Illegal(format!(
+            "message properties size {} over max {}",
+            message.properties.len(),
+            limits::PROPERTIES_BYTES_MAX
+        )));
+    }
+    Ok(())
 }

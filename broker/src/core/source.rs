@@ -26,13 +26,16 @@ pub(super) struct Messages<'a> {
     chunks: HashMap<u32, Vec<Entry>>,
     found: HashMap<(u32, u64), (Entry, Bytes)>,
     bytes: usize,
+    /// See [`limits::POP_MAX_BYTES`]; less if a batch of dead letters has no room for so many.
+    bytes_max: usize,
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(store: &'a Store, metrics: &'a Metrics, asked: &'a Asked) -> Self {
+    pub(super) fn new(store: &'a Store, metrics: &'a Metrics, asked: &'a Asked, bytes_max: usize) -> Self {
         let Asked { group, topic, filter, .. } = asked;
         let (topic, group) = (topic.id, group.config.group_name.as_str());
-        Self { store, metrics, topic, group, filter, chunks: HashMap::new(), found: HashMap::new(), bytes: 0 }
+        let (chunks, found) = (HashMap::new(), HashMap::new());
+        Self { store, metrics, topic, group, filter, chunks, found, bytes: 0, bytes_max }
     }
 
     /// The entry and the payload of a message that was found good; `None` for any other.
@@ -56,7 +59,7 @@ impl<'a> Messages<'a> {
             return Ok(Verdict::Filtered);
         }
         let len = entry.len as usize;
-        if self.bytes > 0 && self.bytes + len > limits::POP_MAX_BYTES {
+        if self.bytes > 0 && self.bytes + len > self.bytes_max {
             return Ok(Verdict::Stop);
         }
         // Read before the ledger decides: what it gives out is known to be readable and whole.

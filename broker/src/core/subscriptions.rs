@@ -1,7 +1,9 @@
-//! What the members of a group ask for on a topic. They share its messages, so that whoever takes a message decides for all: with
-//! different filters each of them misses what another one passed over. Nobody is refused for it, but it is said.
+//! What the members of a group ask for: on a topic with which filter, and which topics they subscribe to at all. They share the messages,
+//! so that whoever takes a message decides for all: with different filters each of them misses what another one passed over, and with
+//! different topics fewer of them than one thinks work on a topic. Nobody is refused for it, but it is said.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
 use tracing::{info, warn};
@@ -48,7 +50,7 @@ impl Seen {
     }
 }
 
-/// The filters that members of a group use on a topic.
+/// What members of a group ask with: filters on a topic, or lists of topics.
 #[derive(Debug, Default)]
 pub(super) struct Subscriptions(Mutex<State>);
 
@@ -81,23 +83,38 @@ impl Subscriptions {
         let fresh = |seen: &&Seen| seen.clients.iter().any(|(_, at_ms)| is_fresh(*at_ms, now_ms));
         self.0.lock().seen.iter().filter(fresh).map(|seen| seen.filter.clone()).collect()
     }
+
+    /// What is in use, if it is not the same for all.
+    pub(super) fn differing(&self, now_ms: i64) -> Vec<String> {
+        let now = self.now(now_ms);
+        if now.len() > 1 { now } else { Vec::new() }
+    }
 }
 
 impl GroupTopic {
     /// The filters that members use, if they differ: what one of them does not want is done for the group.
     pub(crate) fn differing_filters(&self, now_ms: i64) -> Vec<String> {
-        let filters = self.subscriptions.now(now_ms);
-        if filters.len() > 1 { filters } else { Vec::new() }
+        self.filters.differing(now_ms)
     }
 }
 
 impl Core {
-    /// Notes what a client asks for. Said once when filters begin to differ, and once when they are alike again.
+    /// Notes what a client asks for. Said once when members begin to differ, and once when they are alike again.
     pub(super) fn note_subscription(&self, pop: &Pop, asked: &Asked) {
         let Some(client) = pop.client_id.as_deref().filter(|client| !client.is_empty()) else { return };
+        let group = &asked.group.config.group_name;
+        if let Some(topics) = &pop.subscribed_topics
+            && let Some((differ, topics)) = asked.consumer.topics.asked(self.now(), client, topics)
+        {
+            if differ {
+                warn!(group, ?topics, "members of a group subscribe to different topics: not all of them work on each");
+            } else {
+                info!(group, "all members of the group subscribe to the same topics again");
+            }
+        }
         let text = text(&asked.filter, pop.expression.as_deref());
-        let Some((differ, filters)) = asked.consumer.subscriptions.asked(self.now(), client, &text) else { return };
-        let (group, topic) = (&asked.group.config.group_name, &asked.topic.config.topic_name);
+        let Some((differ, filters)) = asked.consumer.filters.asked(self.now(), client, &text) else { return };
+        let topic = &asked.topic.config.topic_name;
         if differ {
             warn!(
                 group,
@@ -124,6 +141,27 @@ impl Core {
             Some((topic.config.topic_name.clone(), group.config.group_name.clone(), filters))
         });
         named.collect()
+    }
+
+    /// The topics that members of a group subscribe to.
+    pub(super) fn subscribed_by(&self, group: u32) -> Arc<Subscriptions> {
+        Arc::clone(self.subscribed.lock().entry(group).or_default())
+    }
+
+    /// Groups whose members subscribe to different topics: group, how many lists of topics there are.
+    pub fn differing_topics(&self) -> Vec<(String, usize)> {
+        let now = self.now();
+        let subscribed: Vec<_> = self.subscribed.lock().iter().map(|(group, of)| (*group, Arc::clone(of))).collect();
+        let differing: Vec<_> = subscribed
+            .iter()
+            .map(|(group, of)| (*group, of.differing(now).len()))
+            .filter(|(_, lists)| *lists > 0)
+            .collect();
+        let named = |(id, lists)| {
+            let group = self.catalog.groups().into_iter().find(|group| group.id == id)?;
+            Some((group.config.group_name.clone(), lists))
+        };
+        differing.into_iter().filter_map(named).collect()
     }
 }
 

@@ -5,7 +5,8 @@ use bytes::Bytes;
 use tracing::{info, warn};
 use waybill_protocol::message::{StoredMessage, properties, sys_flag};
 
-use super::send::{Encoded, Target};
+use super::queues::{link, queue_now};
+use super::send::{Encoded, Target, forget_delivery};
 use super::{Core, Send, Sent};
 use crate::config::BrokerConfig;
 use crate::error::BrokerError;
@@ -46,6 +47,7 @@ impl Core {
     /// # Errors
     /// As [`Core::send`]; more than one message; too many open transactions.
     pub async fn send_half(&self, mut send: Send, producer_group: &str) -> Result<Sent, BrokerError> {
+        forget_delivery(&mut send.messages);
         let [message] = send.messages.as_mut_slice() else {
             let count = send.messages.len();
             return Err(BrokerError::Illegal(format!("a transaction has one message, this one has {count}")));
@@ -102,9 +104,8 @@ impl Core {
         let gone = || BrokerError::TopicNotFound(message.topic.clone());
         let topic = self.catalog.topic(&message.topic).filter(|topic| topic.id == row.queue.topic).ok_or_else(gone)?;
         let queues = self.topic_queues(topic.id);
-        // The topic may have fewer queues by now. A delivery says the queue that the message is in.
-        let last = u32::try_from(topic.config.read_queue_nums.max(1)).unwrap_or(1) - 1;
-        let queue = row.queue.queue.min(last);
+        // A delivery says the queue that the message is in.
+        let queue = queue_now(&topic, row.queue.queue);
         let counter = queues.next_offset(queue, &self.store);
         let commit = {
             let mut transactions = self.transactions.lock();
@@ -115,8 +116,7 @@ impl Core {
             let ended = transactions.end(self.now(), row.position, Decision::Commit, &mut changes);
             matches!(ended, Ended::Now(_)).then(|| {
                 schema::record(&mut batch, &changes);
-                batch.link(QueueKey { topic: topic.id, queue }, row.entry(*next, self.now()));
-                *next += 1;
+                link(&mut batch, &row, QueueKey { topic: topic.id, queue }, &mut next, self.now());
                 self.store.submit(batch)
             })
         };
@@ -139,12 +139,15 @@ impl Core {
     }
 
     /// Gives up at most `max` halves whose producers did not say what became of them, and answers with those that are to be asked about
-    /// now. They are to be handed to [`Core::asking`].
+    /// now. They are to be handed to [`Core::asked`] then.
     ///
     /// # Errors
     /// A store that takes no writes.
     pub async fn transactions_due(&self, max: usize) -> Result<Vec<Question>, BrokerError> {
         let due = self.transactions.lock().due(self.now(), max);
+        if !due.is_empty() {
+            self.store.admit(Admit::State)?;
+        }
         let mut questions = Vec::new();
         for due in due {
             let (Due::Ask(row, checks) | Due::GiveUp(row, checks)) = due;
@@ -171,12 +174,11 @@ impl Core {
         Ok(questions)
     }
 
-    /// Producers are about to be asked about the halves at `asked`; nobody can be about those at `postponed`. Answers which of `asked` are
-    /// open still: the others are not to be asked about any more.
+    /// Producers were asked about the halves at `asked`; nobody could be about those at `postponed`.
     ///
     /// # Errors
     /// A store that takes no writes.
-    pub async fn asking(&self, asked: &[u64], postponed: &[u64]) -> Result<Vec<u64>, BrokerError> {
+    pub async fn asked(&self, asked: &[u64], postponed: &[u64]) -> Result<(), BrokerError> {
         let commit = {
             let (mut transactions, mut changes, mut batch) = (self.transactions.lock(), Vec::new(), Batch::new());
             let now = self.now();
@@ -190,8 +192,7 @@ impl Core {
             self.store.submit(batch)
         };
         commit.await?;
-        let transactions = self.transactions.lock();
-        Ok(asked.iter().copied().filter(|position| transactions.open(*position).is_some()).collect())
+        Ok(())
     }
 
     /// Ends a transaction whose message goes nowhere.
@@ -222,8 +223,7 @@ impl Core {
             let ended = transactions.end(self.now(), row.position, Decision::GivenUp, &mut changes);
             if let Ended::Now(_) = ended {
                 schema::record(&mut batch, &changes);
-                batch.link(QueueKey { topic, queue: 0 }, row.entry(*next, self.now()));
-                *next += 1;
+                link(&mut batch, &row, QueueKey { topic, queue: 0 }, &mut next, self.now());
             }
             (ended, self.store.submit(batch), queues)
         };

@@ -184,8 +184,9 @@ impl Pop<'_> {
     /// one of the messages.
     fn is_repetition(&self, queues: &BTreeMap<u32, Queue>) -> bool {
         let PopArgs { attempt, holder, .. } = *self.args;
+        let by_client = |by: ChangedBy| matches!(by, ChangedBy::Client | ChangedBy::Extension);
         let heard = |queue: &Queue| {
-            queue.named(attempt).any(|(_, lease)| lease.holder == holder && lease.changed_by == ChangedBy::Client)
+            queue.named(attempt).any(|(_, lease)| lease.holder == holder && by_client(lease.changed_by))
         };
         attempt != 0 && holder != 0 && !self.args.queues.clone().filter_map(|id| queues.get(&id)).any(heard)
     }
@@ -194,14 +195,17 @@ impl Pop<'_> {
     /// of its own, for what is under way with the old ones may still arrive.
     fn take_again(&mut self, id: u32, queue: &mut Queue) {
         let PopArgs { attempt, holder, .. } = *self.args;
+        // A lost answer is asked for again soon. What ran out meanwhile comes again like anything that did and counts, or a client that
+        // does not get beyond it would get it for ever.
+        let same = |lease: &Lease| lease.holder == holder && lease.is_live(self.now);
         let taken: Vec<(u64, Lease)> =
-            queue.named(attempt).filter(|(_, lease)| lease.holder == holder).map(|(at, lease)| (at, *lease)).collect();
+            queue.named(attempt).filter(|(_, lease)| same(lease)).map(|(at, lease)| (at, *lease)).collect();
         for (offset, lease) in taken {
             let blocked = |group| queue.order().is_some_and(|order| order.blocks_row(group, self.number, offset));
             if lease.order_group.is_some_and(blocked) {
                 continue;
             }
-            if !self.wants_more() || !lease.is_live(self.now) && !self.has_room(queue) {
+            if !self.wants_more() {
                 return;
             }
             if self.examine(id, offset) == Verdict::Deliver {

@@ -20,6 +20,8 @@ use thiserror::Error;
 
 /// Most bytes of a lease's value.
 pub const LEASE_VALUE_MAX: usize = 46;
+/// Most bytes that one change makes of a batch, all told.
+pub const CHANGE_BYTES_MAX: u64 = 96;
 
 const VERSION: u8 = 1 << 4;
 const UNCOUNTED: u8 = 1;
@@ -27,13 +29,14 @@ const GROUPED: u8 = 2;
 const CHANGED: u8 = 4;
 const NAMED: u8 = 8;
 /// Their numbers in the store.
-const CHANGED_BY: [ChangedBy; 6] = [
+const CHANGED_BY: [ChangedBy; 7] = [
     ChangedBy::Unknown,
     ChangedBy::Renewal,
     ChangedBy::Client,
     ChangedBy::Return,
     ChangedBy::Operator,
     ChangedBy::Broker,
+    ChangedBy::Extension,
 ];
 /// Pop times can be later than the clock by some milliseconds, and the clock is at most [`MAX_MS`].
 const MAX_POP_MS: u64 = (MAX_MS as u64) * 2 - 1;

@@ -51,8 +51,7 @@ impl Lease {
         self.deadline_ms() > now_ms
     }
 
-    /// Whether the end of the lease was set by whoever gave the message back, so that nobody works on it until then. (A simple consumer
-    /// that asks for more time says the same.)
+    /// Whether the end of the lease was set by whoever gave the message back, so that nobody works on it until then.
     #[must_use]
     pub fn is_given_back(&self) -> bool {
         matches!(self.changed_by, ChangedBy::Client | ChangedBy::Return | ChangedBy::Broker)

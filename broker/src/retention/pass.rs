@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tracing::{debug, info, warn};
 
-use super::plan::{By, Cause, Plan, Policy, Promise, plan};
+use super::plan::{By, Cause, Plan, Policy, Promise, arrival, plan};
 use crate::Broker;
 use crate::config::BrokerConfig;
 use crate::error::BrokerError;
@@ -90,7 +90,7 @@ impl Broker {
         if matches!(store.health(), Health::Failed(_)) || self.is_stopping() {
             return Ok(Retained::default());
         }
-        let policy = policy(self.config());
+        let policy = policy(&self.in_force());
         let disk = if policy.disk_max_percent < 100 { Some(store.disk_usage()?) } else { None };
         let plan = |promise| plan(self.now(), policy, &store.segments(), disk, promise);
         let wanted = plan(None);
@@ -106,6 +106,7 @@ impl Broker {
             let by = if keyspace == Keyspace::Half { By::Half } else { By::Timer };
             Promise { position, by }
         });
+        let of_store = of_store.into_iter().chain(arrival(self.now(), &store.segments())).min();
         let restated_bytes = self.retention().lock().restated_bytes;
         let is_little = |plan: &Plan| {
             let little = !plan.drop.is_empty() && plan.bytes() < WORTH * restated_bytes;

@@ -5,6 +5,12 @@ use crate::store::{DiskUsage, SegmentInfo};
 /// This part of the disk the log may always take, whatever others have of it: dropping that little would not help.
 const OWN_SHARE: u64 = 20;
 
+/// What was held has so long to be received once it is in its queue, in milliseconds, wherever in the log it lies: where space is short, its
+/// place would go with the next look.
+const ARRIVAL_MS: i64 = 10 * 60_000;
+/// Messages that were taken at the same time may enter the log so far apart, in milliseconds.
+const APART_MS: i64 = 1_000;
+
 /// What is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
@@ -34,11 +40,13 @@ pub enum By {
     Timer,
     /// It waits for the end of its transaction.
     Half,
+    /// It was delayed or half of a transaction, and came into its queue a short while ago.
+    Arrival,
 }
 
 impl By {
     /// All of them.
-    pub const ALL: [By; 3] = [By::Lease, By::Timer, By::Half];
+    pub const ALL: [By; 4] = [By::Lease, By::Timer, By::Half, By::Arrival];
 
     /// As labels of metrics and log lines say it.
     #[must_use]
@@ -47,6 +55,7 @@ impl By {
             By::Lease => "lease",
             By::Timer => "timer",
             By::Half => "half",
+            By::Arrival => "arrival",
         }
     }
 }
@@ -85,6 +94,26 @@ impl Plan {
     pub fn bytes(&self) -> u64 {
         self.drop.iter().map(|(segment, _)| size(segment)).sum()
     }
+}
+
+/// The first segment, of those in order, into which a message came a short while ago that had been held: its newest message is younger than
+/// the first one behind it.
+#[must_use]
+pub fn arrival(now_ms: i64, segments: &[SegmentInfo]) -> Option<Promise> {
+    // Of each segment, when the first message behind it was taken.
+    let mut behind_ms = None;
+    let mut first = None;
+    for segment in segments.iter().rev() {
+        let is_late = |newest_ms: i64| {
+            behind_ms.is_some_and(|behind_ms| newest_ms > behind_ms + APART_MS)
+                && now_ms.saturating_sub(newest_ms) < ARRIVAL_MS
+        };
+        if segment.newest_ms.is_some_and(is_late) {
+            first = Some(Promise { position: segment.base, by: By::Arrival });
+        }
+        behind_ms = segment.first_ms.or(behind_ms);
+    }
+    first
 }
 
 /// Decides. `segments` in order, of which the last one is being written and stays; `disk` is `None` if it does not matter or is not known.
@@ -234,6 +263,23 @@ mod tests {
         let promise = Promise { position: 150, by: By::Lease };
         let found = plan(0, POLICY, &segments(&[4, 3, 2, 1]), disk(1000), Some(promise));
         assert_eq!((found.drop.len(), found.held_back, found.excess), (1, 2, 150));
+    }
+
+    #[test]
+    fn what_was_held_is_promised_for_a_while_after_it_came_into_its_queue() {
+        const MINUTE: i64 = 60_000;
+        let now = -HOUR;
+        let mut all = segments(&[5, 4, 3, 2]);
+        assert_eq!(arrival(now, &all), None, "each came where it lies");
+        all[1].newest_ms = Some(now - MINUTE);
+        all[2].newest_ms = Some(now - MINUTE);
+        assert_eq!(arrival(now, &all), Some(Promise { position: 100, by: By::Arrival }));
+        assert_eq!(arrival(now + 9 * MINUTE - 1, &all).map(|promise| promise.position), Some(100));
+        assert_eq!(arrival(now + 9 * MINUTE, &all), None, "its time is over");
+        all[2].first_ms = None;
+        assert_eq!(arrival(now, &all).map(|promise| promise.position), Some(100), "one without messages says nothing");
+        all[3].newest_ms = Some(now);
+        assert_eq!(arrival(now + 20 * MINUTE, &all), None, "the last one stays anyway");
     }
 
     proptest! {

@@ -61,7 +61,7 @@ pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
         return Err(BrokerError::GroupNotFound(header.consumer_group));
     }
     let body: BatchChangeInvisibleBody = bounded(command)?;
-    let max = broker.config().batch_max_entries;
+    let max = broker.in_force().batch_max_entries;
     if body.entries.len() > max {
         return Err(too_many(body.entries.len(), max));
     }
@@ -91,7 +91,7 @@ pub(super) async fn batch_change(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) async fn batch_ack(broker: &Broker, command: &Command) -> Answer {
     let body: BatchAckBody = bounded(command)?;
-    let (parts, mut codes) = parts_by_ledger(&body, broker.config().batch_max_entries)?;
+    let (parts, mut codes) = parts_by_ledger(&body, broker.in_force().batch_max_entries)?;
     if codes.is_empty() {
         return Err(BrokerError::StaleHandle("the batch is empty".into()));
     }

@@ -13,7 +13,7 @@ use crate::limits;
 
 pub(super) async fn heartbeat(broker: &Broker, peer: &Peer, command: &Command) -> Answer {
     let data: HeartbeatData = command.json()?;
-    if broker.config().auto_create_subscription_group {
+    if broker.in_force().auto_create_subscription_group {
         for consumer in &data.consumer_data_set {
             broker.core().group_for_pop(&consumer.group_name).await?;
         }

@@ -7,7 +7,7 @@ use waybill_protocol::remoting::{Command, GetConsumeStatsRequestHeader, MessageQ
 
 use super::{Answer, ok};
 use crate::Broker;
-use crate::core::GroupCounts;
+use crate::core::{GroupCounts, Left};
 use crate::error::BrokerError;
 use crate::limits;
 
@@ -38,6 +38,21 @@ pub(super) fn messages(broker: &Broker, command: &Command) -> Answer {
     });
     let truncated = groups.len() < all;
     json_body(&Counted { groups, truncated })
+}
+
+/// Our own request, which the operator asks before it takes a broker away.
+pub(super) fn left(broker: &Broker) -> Answer {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answered {
+        /// What the broker allows now: with 2 it takes new messages, and what is left may become more.
+        permission: i32,
+        #[serde(flatten)]
+        left: Left,
+    }
+    // Before it is counted: what was taken until then is in the counts.
+    let permission = broker.in_force().permission();
+    json_body(&Answered { permission, left: broker.core().left() })
 }
 
 /// GET_CONSUME_STATS.

@@ -71,7 +71,7 @@ pub(super) fn list(broker: &Broker, command: &Command) -> Answer {
         truncated,
         now: broker.now(),
         broker_name: broker.name().to_owned(),
-        batch_max_entries: broker.config().batch_max_entries,
+        batch_max_entries: broker.in_force().batch_max_entries,
         groups,
     };
     let body = serde_json::to_vec(&answer).map_err(|error| BrokerError::Internal(error.to_string()))?;

@@ -87,10 +87,11 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::GET_CONSUME_STATS => counts::consume_stats(broker, command),
         request::GET_TOPIC_STATS_INFO => counts::topic_stats(broker, command),
         request::QUERY_TOPIC_CONSUME_BY_WHO => counts::groups_of(broker, command),
+        own::COUNT_LEFT => counts::left(broker),
         own::COUNT_MESSAGES => counts::messages(broker, command),
         own::REDRIVE_DEAD_LETTERS => redrive::redrive(broker, command).await,
         request::QUERY_MESSAGE => query::by_key(broker, command).await,
-        request::VIEW_MESSAGE_BY_ID => query::by_position(broker, command),
+        request::VIEW_MESSAGE_BY_ID => query::by_position(broker, command).await,
         own::DESCRIBE_MESSAGE => query::describe(broker, command).await,
         own::LIST_LEASES => leases::list(broker, command),
         _ => Ok(Command::response(

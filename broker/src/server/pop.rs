@@ -7,7 +7,7 @@ use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::pop_info::{MsgOffsets, StartOffset, encode_msg_offsets, encode_start_offsets};
 use waybill_protocol::remoting::{
     Command, NotificationRequestHeader, NotificationResponseHeader, PopMessageRequestHeader, PopMessageResponseHeader,
-    QueueRequestHeader,
+    QueueRequestHeader, SUBSCRIBED_TOPICS,
 };
 
 use super::{Answer, Peer, ok_with};
@@ -29,6 +29,7 @@ pub(super) async fn pop(broker: &Broker, peer: &Peer, command: &Command) -> Answ
         expression: header.exp,
         client_id: header.client_id,
         attempt_id: header.attempt_id,
+        subscribed_topics: command.ext.get(SUBSCRIBED_TOPICS).map(str::to_owned),
     };
     if let Some(client) = &pop.client_id {
         broker.client_seen(client);
@@ -51,6 +52,7 @@ pub(super) async fn notification(broker: &Broker, peer: &Peer, command: &Command
         expression: None,
         client_id: None,
         attempt_id: None,
+        subscribed_topics: None,
     };
     let notice = broker.core().notice(&pop, &peer.gone).await?;
     Ok(ok_with(&NotificationResponseHeader {

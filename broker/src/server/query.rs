@@ -53,11 +53,11 @@ pub(super) async fn by_key(broker: &Broker, command: &Command) -> Answer {
 }
 
 /// VIEW_MESSAGE_BY_ID.
-pub(super) fn by_position(broker: &Broker, command: &Command) -> Answer {
+pub(super) async fn by_position(broker: &Broker, command: &Command) -> Answer {
     let header: ViewMessageRequestHeader = command.header()?;
     let none = || BrokerError::Internal(format!("can not find message by the offset, {}", header.offset));
     let position = u64::try_from(header.offset).map_err(|_| none())?;
-    let (topic, found) = broker.core().at_position(position)?.ok_or_else(none)?;
+    let (topic, found) = broker.core().at_position(position).await?.ok_or_else(none)?;
     if header.topic.as_deref().is_some_and(|wanted| !wanted.is_empty() && wanted != topic.config.topic_name) {
         return Err(none());
     }

@@ -11,13 +11,13 @@ use crate::Broker;
 
 pub(super) async fn route(broker: &Broker, command: &Command) -> Answer {
     let header: GetRouteInfoRequestHeader = command.header()?;
-    let config = broker.config();
+    let config = broker.in_force();
     // Proxies find brokers by asking for the topic that is named like the broker or the cluster.
     let (read, write, perm) = if header.topic == config.broker_name || header.topic == config.broker_cluster_name {
-        (1, 1, config.broker_permission)
+        (1, 1, config.permission())
     } else {
         let topic = broker.core().topic_for_send(&header.topic, 0).await?;
-        (topic.config.read_queue_nums, topic.config.write_queue_nums, topic.config.perm & config.broker_permission)
+        (topic.config.read_queue_nums, topic.config.write_queue_nums, topic.config.perm & config.permission())
     };
     let queue_data = QueueData {
         broker_name: config.broker_name.clone(),

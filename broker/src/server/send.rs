@@ -8,8 +8,11 @@ use waybill_protocol::remoting::{
 
 use super::{Answer, Peer, ack::handle_ref, ok, ok_with};
 use crate::Broker;
-use crate::core::{Forward, OutgoingMessage, Send, Sent};
+use crate::core::{Forward, OutgoingMessage, Send, SendBack, Sent};
 use crate::error::BrokerError;
+
+/// The version of clients from which on they say how often a message may come again.
+const V3_4_9: i32 = 121;
 
 /// How the request is written down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -85,12 +88,9 @@ fn recall_handle(broker: &Broker, topic: &str, sent: &Sent, ids: &[String]) -> O
     (!id.is_empty()).then(|| handle.to_string())
 }
 
-/// A client gives up on a message (delay level below 0).
+/// A client gives a message back, for later or for good.
 pub(super) async fn send_back(broker: &Broker, command: &Command) -> Answer {
     let header: ConsumerSendMsgBackRequestHeader = command.header()?;
-    if header.delay_level >= 0 && header.max_reconsume_times != Some(0) {
-        return Err(BrokerError::NotSupported("delayed retry of 4.x consumers is not supported yet".into()));
-    }
     let position = u64::try_from(header.offset)
         .map_err(|_| BrokerError::InvalidParameter(format!("offset {} is below 0", header.offset)))?;
     let handle = match &header.extra_info {
@@ -101,7 +101,10 @@ pub(super) async fn send_back(broker: &Broker, command: &Command) -> Answer {
         }
     };
     let topic = header.origin_topic.unwrap_or_default();
-    broker.core().forward_to_dead_letters(&Forward { group: header.group, topic, handle, position }).await?;
+    let forward = Forward { group: header.group, topic, handle, position };
+    // Older clients send a number that means nothing.
+    let retries = header.max_reconsume_times.filter(|_| command.version >= V3_4_9);
+    broker.core().send_back(&SendBack { forward, delay_level: header.delay_level, retries }).await?;
     Ok(ok())
 }
 

@@ -21,7 +21,6 @@ use super::options::{Drive, Flush, Options};
 use super::range;
 use super::recovery::{self, Recovered};
 use super::schema;
-use super::segment::SEGMENT_HEADER;
 use super::shared::Shared;
 use super::stats::Stats;
 use super::types::{Admit, Entry, Health, Keyspace, QueueKey};
@@ -59,9 +58,10 @@ impl Store {
     pub fn open(options: Options) -> Result<Self, StoreError> {
         let Recovered { lock, shared, writer } = recovery::recover(options)?;
         let shared = Arc::new(shared);
+        // Whether the disk is full is known from the beginning.
+        shared.space.reserve();
         let committer = Committer::new(shared.clone(), writer);
         if let Drive::ByHand { .. } = shared.options.drive {
-            shared.space.reserve();
             let engine = Engine::ByHand { committer: Box::new(committer), lock };
             return Ok(Self(Arc::new(Running { shared, engine: Mutex::new(Some(engine)) })));
         }
@@ -121,10 +121,40 @@ impl Store {
         if batch.is_empty() {
             return Commit::answered(Ok(Committed::default()));
         }
-        let max = self.shared().options.segment_bytes - SEGMENT_HEADER;
+        let max = self.shared().record_max();
         match batch.finish(max) {
             Ok(record) => self.shared().inbox.submit(record),
-            Err(bytes) => Commit::answered(Err(StoreError::TooLarge { bytes, max })),
+            Err(bytes) => {
+                let refusal = StoreError::TooLarge { bytes, max };
+                self.shared().refused(&refusal);
+                Commit::answered(Err(refusal))
+            }
+        }
+    }
+
+    /// Bytes that a batch may have.
+    #[must_use]
+    pub fn batch_bytes_max(&self) -> u64 {
+        self.shared().record_max()
+    }
+
+    /// Removes keys, in as many batches as that takes. Nobody hears when it is done: for what nobody needs any longer, which whoever
+    /// finds it later removes again.
+    pub fn clean_up(&self, keyspace: Keyspace, keys: impl IntoIterator<Item = impl AsRef<[u8]>>) {
+        let enough = usize::try_from(self.batch_bytes_max() / 32).unwrap_or(usize::MAX);
+        let mut batch = Batch::new();
+        for key in keys {
+            batch.delete(keyspace, key.as_ref());
+            if batch.len() >= enough {
+                // Not at the cost of others when there is little room.
+                if self.admit(Admit::State).is_err() {
+                    return;
+                }
+                drop(self.submit(std::mem::take(&mut batch)));
+            }
+        }
+        if self.admit(Admit::State).is_ok() {
+            drop(self.submit(batch));
         }
     }
 
@@ -186,6 +216,27 @@ impl Store {
     ) -> Result<Vec<(Bytes, Bytes)>, StoreError> {
         self.check_open()?;
         self.indexed(range::read(&self.shared().state, &self.shared().index, keyspace, (from, to), max))
+    }
+
+    /// All committed rows of a keyspace in order, so many at a time. Each time it goes on behind the last row before, and shows what is there
+    /// then. Ends after an error.
+    ///
+    /// Errors: [`StoreError::Index`], [`StoreError::Closed`].
+    pub fn pages(
+        &self,
+        keyspace: Keyspace,
+        size: usize,
+    ) -> impl Iterator<Item = Result<Vec<(Bytes, Bytes)>, StoreError>> {
+        let mut next = Some(Vec::new());
+        std::iter::from_fn(move || {
+            let from = next.take()?;
+            let page = self.range(keyspace, &from, &[], size);
+            if let Ok(rows) = &page {
+                // The least key that is greater.
+                next = rows.last().filter(|_| rows.len() == size).map(|(key, _)| [&key[..], &[0]].concat());
+            }
+            Some(page)
+        })
     }
 
     /// At most `max` committed entries of a queue, from offset `from` on, in order.

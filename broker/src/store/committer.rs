@@ -11,7 +11,6 @@ use super::error::StoreError;
 use super::inbox::{Late, Submission};
 use super::options::Flush;
 use super::record::{Operation, Operations};
-use super::segment::SEGMENT_HEADER;
 use super::shared::Shared;
 use super::types::{Entry, QueueKey};
 use super::writer::Writer;
@@ -44,19 +43,45 @@ impl Committer {
         self.end();
     }
 
-    /// Commits what has arrived, as one group.
+    /// Commits what has arrived, as one group unless some of it is refused.
     pub(super) fn turn(&mut self, arrived: &mut Vec<Submission>) {
-        self.accept(arrived);
-        if let Err(error) = self.commit().and_then(|()| self.make_late()) {
+        while !arrived.is_empty() {
+            let refused = self.accept(arrived);
+            match self.commit() {
+                Ok(without_room) => self.refuse(without_room, &StoreError::DiskFull),
+                Err(error) => self.fail(&error),
+            }
+            if let Some((error, submission)) = refused {
+                self.refuse(vec![submission], &error);
+            }
+            if self.has_failed() {
+                self.refuse(std::mem::take(arrived), &StoreError::Failed("a change before it was refused".into()));
+            }
+        }
+        if let Err(error) = self.make_late() {
             self.fail(&error);
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        matches!(self.shared.inbox.refuses(), Some(StoreError::Failed(_)))
+    }
+
+    /// Answers what cannot be committed; the store fails first, if that is to be.
+    fn refuse(&mut self, refused: Vec<Submission>, error: &StoreError) {
+        if !refused.is_empty() && !self.has_failed() {
+            self.shared.refused(error);
+        }
+        for submission in refused {
+            answer(&self.shared, submission, |_| Err(error.clone()));
         }
     }
 
     /// Commits a batch that had to wait for everything before it, if there is one, as a group of its own.
     fn make_late(&mut self) -> io::Result<()> {
         let shared = self.shared.clone();
-        let Some(Late { make, answer }) = shared.inbox.take_late() else { return Ok(()) };
-        let max = shared.options.segment_bytes - SEGMENT_HEADER;
+        let Some(Late { make, answer: caller }) = shared.inbox.take_late() else { return Ok(()) };
+        let max = shared.record_max();
         let made = match make(&shared) {
             Ok(batch) if batch.is_empty() => Err(Ok(Committed::default())),
             Ok(batch) => batch.finish(max).map_err(|bytes| Err(StoreError::TooLarge { bytes, max })),
@@ -65,12 +90,16 @@ impl Committer {
         match made {
             Ok(record) => {
                 shared.inbox.expect(record.len());
-                self.group.push(Submission { record, answer });
-                self.commit()
+                self.group.push(Submission { record, answer: caller });
+                for submission in self.commit()? {
+                    // Nobody's memory is ahead of it.
+                    answer(&shared, submission, |_| Err(StoreError::DiskFull));
+                }
+                Ok(())
             }
             Err(nothing) => {
                 // Nobody needs to be interested any longer.
-                let _ = answer.send(nothing);
+                let _ = caller.send(nothing);
                 Ok(())
             }
         }
@@ -78,8 +107,7 @@ impl Committer {
 
     /// Nothing more will come: says in the log that everything is on the disk, unless the log has failed.
     pub(super) fn end(&mut self) {
-        let failed = matches!(self.shared.inbox.refuses(), Some(StoreError::Failed(_)));
-        if !failed
+        if !self.has_failed()
             && self.writer.end() > self.opened_at
             && let Err(error) = self.finish()
         {
@@ -87,20 +115,22 @@ impl Committer {
         }
     }
 
-    /// Moves what is acceptable into the group.
-    fn accept(&mut self, arrived: &mut Vec<Submission>) {
-        for submission in arrived.drain(..) {
-            match claim(&mut self.next, self.shared.log_start(), &submission.record) {
-                Ok(()) => self.group.push(submission),
-                Err(error) => answer(&self.shared, submission, |_| Err(error)),
-            }
-        }
+    /// Moves what has arrived into the group, up to the first that is not acceptable, and answers why not.
+    fn accept(&mut self, arrived: &mut Vec<Submission>) -> Option<(StoreError, Submission)> {
+        let (log_start, mut refusal) = (self.shared.log_start(), None);
+        let is_fine = |submission: &&Submission| {
+            refusal = claim(&mut self.next, log_start, &submission.record).err();
+            refusal.is_none()
+        };
+        let fine = arrived.iter().take_while(is_fine).count();
+        self.group.extend(arrived.drain(..fine));
+        refusal.map(|error| (error, arrived.remove(0)))
     }
 
-    /// Commits the group and answers it.
-    fn commit(&mut self) -> io::Result<()> {
+    /// Commits the group and answers it. What there is no room for is given back.
+    fn commit(&mut self) -> io::Result<Vec<Submission>> {
         if self.group.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let shared = self.shared.clone();
         let started = Instant::now();
@@ -125,10 +155,7 @@ impl Committer {
             // The offsets they had claimed are free again.
             self.next = shared.state.read().queues.nexts().collect();
         }
-        for submission in without_room {
-            answer(&shared, submission, |_| Err(StoreError::DiskFull));
-        }
-        Ok(())
+        Ok(without_room)
     }
 
     /// Shows the written group to the readers.

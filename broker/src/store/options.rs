@@ -57,6 +57,10 @@ pub struct Options {
     pub space_retry_interval: Duration,
     /// `admit` answers `Busy` while more bytes than this wait to be committed. Default: 64 MiB.
     pub max_pending_bytes: u64,
+    /// A batch that is refused after it was submitted (no room for it, larger than a segment, out of order) fails the store, as a failed
+    /// write does: for owners whose memory is ahead of the store until it is committed. Nothing that was submitted after it is committed.
+    /// Default: no, only its own answer says so.
+    pub refused_is_fatal: bool,
     /// What the log is written with; tests put one here that fails. Default: the operating system.
     pub disk: Arc<dyn Disk>,
     /// Who does the work. Default: threads.
@@ -77,6 +81,7 @@ impl Options {
             async_sync_interval: Duration::from_millis(500),
             space_retry_interval: Duration::from_secs(2),
             max_pending_bytes: 64 * MIB,
+            refused_is_fatal: false,
             disk: Arc::new(RealDisk),
             drive: Drive::Threads,
         }

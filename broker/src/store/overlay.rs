@@ -14,7 +14,7 @@ pub(super) type Change = Option<Box<[u8]>>;
 /// The changes since a checkpoint.
 #[derive(Debug, Default)]
 pub(super) struct Overlay {
-    keyspaces: [BTreeMap<Box<[u8]>, Change>; Keyspace::ALL.len()],
+    keyspaces: [BTreeMap<Box<[u8]>, Change>; Keyspace::NUMBERS],
     dropped_topics: BTreeSet<u32>,
     bytes: u64,
 }

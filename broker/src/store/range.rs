@@ -93,10 +93,9 @@ fn merge(
             value = row.take().map(|(_, value)| value);
             row = indexed.next()?;
         }
-        for change in [frozen.next_if(|(head, _)| *head == key), active.next_if(|(head, _)| *head == key)] {
-            if let Some((_, change)) = change {
-                value = change.map(Bytes::copy_from_slice);
-            }
+        let changes = [frozen.next_if(|(head, _)| *head == key), active.next_if(|(head, _)| *head == key)];
+        for (_, change) in changes.into_iter().flatten() {
+            value = change.map(Bytes::copy_from_slice);
         }
         rows.extend(value.map(|value| (key, value)));
     }

@@ -11,6 +11,7 @@ use super::flusher::Flusher;
 use super::inbox::Inbox;
 use super::index::Index;
 use super::options::{Drive, Options};
+use super::segment::SEGMENT_HEADER;
 use super::segments::Segments;
 use super::space::Space;
 use super::state::{Snapshot, State};
@@ -130,6 +131,18 @@ impl Shared {
         // Whoever waits for one of these waits no longer.
         self.space.stop();
         self.alarm.ring();
+    }
+
+    /// A batch was refused: whoever submitted it may count on it already.
+    pub(super) fn refused(&self, error: &StoreError) {
+        if self.options.refused_is_fatal {
+            self.fail(&format!("a change could not be made: {error}"));
+        }
+    }
+
+    /// The longest record that the log takes.
+    pub(super) fn record_max(&self) -> u64 {
+        self.options.segment_bytes - SEGMENT_HEADER
     }
 
     /// True if something was committed that is not in the index.

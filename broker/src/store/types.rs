@@ -24,15 +24,14 @@ pub enum Keyspace {
     Half = 8,
     /// Decisions about transactions, which are final, and how often producers were asked about open ones.
     Decision = 9,
-    /// How a delayed message is found that is to be recalled.
-    Recall = 10,
+    // 10 was never written by any version.
     /// Which dead letters went back to where they came from.
     Redriven = 11,
 }
 
 impl Keyspace {
-    /// Every keyspace, in the order of its number.
-    pub const ALL: [Keyspace; 12] = [
+    /// Every keyspace, in the order of their numbers.
+    pub const ALL: [Keyspace; 11] = [
         Keyspace::Meta,
         Keyspace::Topic,
         Keyspace::Group,
@@ -43,14 +42,16 @@ impl Keyspace {
         Keyspace::Timer,
         Keyspace::Half,
         Keyspace::Decision,
-        Keyspace::Recall,
         Keyspace::Redriven,
     ];
+
+    /// All numbers are less than this.
+    pub(super) const NUMBERS: usize = Self::Redriven as usize + 1;
 
     /// The keyspace with this number, if there is one.
     #[must_use]
     pub fn from_number(number: u8) -> Option<Self> {
-        Self::ALL.get(usize::from(number)).copied()
+        Self::ALL.into_iter().find(|keyspace| *keyspace as u8 == number)
     }
 }
 
@@ -120,4 +121,20 @@ pub enum Health {
     DiskFull,
     /// A write or a sync of the log failed, for this reason. Nothing is taken until the store is opened again.
     Failed(String),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_for_ever() {
+        let numbers: Vec<u8> = Keyspace::ALL.into_iter().map(|keyspace| keyspace as u8).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 11]);
+        for number in 0..=u8::MAX {
+            let known = Keyspace::from_number(number);
+            assert_eq!(known.map(|keyspace| keyspace as u8), Some(number).filter(|number| numbers.contains(number)));
+            assert!(known.is_none_or(|keyspace| (keyspace as usize) < Keyspace::NUMBERS));
+        }
+    }
 }

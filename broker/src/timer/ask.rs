@@ -30,6 +30,14 @@ pub const LEVELS_MS: [i64; 18] = [
     2 * HOUR,
 ];
 
+/// How long a level of delay is, in milliseconds; one above the last is the last, and level 0 is none.
+#[must_use]
+pub fn level_ms(level: u32) -> i64 {
+    let last = LEVELS_MS.len();
+    let index = usize::try_from(level).unwrap_or(usize::MAX).min(last).checked_sub(1);
+    index.and_then(|index| LEVELS_MS.get(index)).copied().unwrap_or(0)
+}
+
 /// A message is to be delivered later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ask {
@@ -72,9 +80,8 @@ pub enum AskError {
 pub fn ask(raw: &str, now_ms: i64, max_delay_ms: i64) -> Result<Option<Ask>, AskError> {
     let level = number(raw, DELAY)?.unwrap_or(0);
     if level > 0 {
-        let index = usize::try_from(level - 1).unwrap_or(usize::MAX).min(LEVELS_MS.len() - 1);
-        let delay = LEVELS_MS.get(index).copied().unwrap_or_default();
-        return Ok(Some(leveled(raw, index + 1, now_ms.saturating_add(delay))));
+        let level = u32::try_from(level).unwrap_or(u32::MAX).min(LEVELS_MS.len() as u32);
+        return Ok(Some(leveled(raw, level, now_ms.saturating_add(level_ms(level)))));
     }
     let due_ms = if let Some(seconds) = number(raw, TIMER_DELAY_SEC)? {
         now_ms.saturating_add(seconds.saturating_mul(SECOND))
@@ -93,11 +100,14 @@ pub fn ask(raw: &str, now_ms: i64, max_delay_ms: i64) -> Result<Option<Ask>, Ask
         return Err(AskError::TooLate { delay_ms, max_ms: max_delay_ms });
     }
     let mut properties = raw.to_owned();
+    for name in [TIMER_DELAY_SEC, TIMER_DELAY_MS] {
+        properties::remove(&mut properties, name);
+    }
     properties::set(&mut properties, TIMER_OUT_MS, &due_ms.to_string());
     Ok(Some(Ask { due_ms: due_ms.unsigned_abs(), properties }))
 }
 
-fn leveled(raw: &str, level: usize, due_ms: i64) -> Ask {
+fn leveled(raw: &str, level: u32, due_ms: i64) -> Ask {
     let mut properties = raw.to_owned();
     for name in [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS] {
         properties::remove(&mut properties, name);
@@ -166,6 +176,11 @@ mod tests {
         assert_eq!(due(&[]), None);
         let asked = ask(&raw(&[("TIMER_DELIVER_MS", &at), ("x", "y")]), NOW, MAX).expect("allowed").expect("delayed");
         assert_eq!(asked.properties, raw(&[("TIMER_DELIVER_MS", &at), ("x", "y"), ("TIMER_OUT_MS", &at)]));
+        for (name, value) in [("TIMER_DELAY_MS", "3000"), ("TIMER_DELAY_SEC", "3")] {
+            let asked = ask(&raw(&[(name, value), ("x", "y")]), NOW, MAX).expect("allowed").expect("delayed");
+            assert_eq!(asked.properties, raw(&[("x", "y"), ("TIMER_OUT_MS", &at)]));
+            assert_eq!(ask(&asked.properties, NOW + 3_000, MAX), Ok(None), "sent again as it was received");
+        }
     }
 
     #[test]

@@ -4,5 +4,5 @@
 mod ask;
 mod schedule;
 
-pub use ask::{Ask, AskError, LEVELS_MS, ask};
+pub use ask::{Ask, AskError, LEVELS_MS, ask, level_ms};
 pub use schedule::{Look, Refusal, Timer};

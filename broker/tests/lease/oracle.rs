@@ -271,26 +271,18 @@ impl Oracle {
         let group = |id: Id| topic.queues[id.0 as usize].all[id.1 as usize].group;
         let mut examined = 0;
         for queue in args.queues.clone() {
-            let mut in_flight = self.in_flight(queue, args.now_ms);
-            for (id, held) in open(queue).filter(|(_, held)| is_of(held, args)) {
+            for (id, _) in open(queue).filter(|(_, held)| is_of(held, args) && held.deadline > args.now_ms) {
                 let jumps = |other: Id| other.1 < id.1 && group(other) == group(id) && !lost.contains(&other);
                 if ordered && open(queue).any(|(other, _)| jumps(other)) {
                     continue;
                 }
-                let expired = held.deadline <= args.now_ms;
                 if lost.len() >= args.max || examined >= args.scan_max {
                     return lost;
-                }
-                if expired && in_flight >= args.in_flight_max {
-                    break;
                 }
                 examined += 1;
                 match verdict(topic, id.0, id.1) {
                     Verdict::Stop => return lost,
-                    Verdict::Deliver => {
-                        in_flight += usize::from(expired);
-                        lost.push(id);
-                    }
+                    Verdict::Deliver => lost.push(id),
                     Verdict::Filtered | Verdict::Gone => {}
                 }
             }

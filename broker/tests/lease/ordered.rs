@@ -200,15 +200,20 @@ fn an_answer_that_was_lost_is_given_again() {
 }
 
 #[test]
-fn a_lost_answer_is_not_counted_when_its_time_ran_out_either() {
+fn a_lost_answer_is_given_again_while_its_leases_last() {
     let mut w = world(&[A, A]);
-    w.args.attempt = 7;
-    w.pop();
-    w.now += 100;
-    assert_eq!(attempts(&w.pop()), [(0, 1), (1, 1)]);
-    w.now += 100;
-    w.args.attempt = 8;
-    assert_eq!(attempts(&w.pop()), [(0, 2), (1, 2)]);
+    (w.args.attempt, w.args.max_attempts) = (7, 3);
+    for attempt in 1..=3 {
+        assert_eq!(attempts(&w.pop()), [(0, attempt), (1, attempt)]);
+        w.now += 99;
+        assert_eq!(attempts(&w.pop()), [(0, attempt), (1, attempt)]);
+        w.now += 100;
+    }
+    assert_eq!(
+        w.pop().dead.len(),
+        2,
+        "what runs out again and again is dead in the end, whatever the receives are called"
+    );
 }
 
 #[test]

@@ -66,6 +66,73 @@ fn a_batch_without_room_changes_nothing_and_blocks_nothing() {
     model.check(&store, 0..0);
 }
 
+/// For owners who count on a change when they have submitted it: what is submitted after one that was refused may build on it.
+#[test]
+fn where_refusals_are_fatal_nothing_behind_a_refused_batch_is_committed() {
+    let dir = temp_dir();
+    let disk = Arc::new(TestDisk::default());
+    let mut strict = options(dir.path());
+    strict.disk = disk.clone();
+    strict.refused_is_fatal = true;
+    let store = Store::open(strict.clone()).unwrap();
+    disk.full.store(true, Ordering::SeqCst);
+    let mut model = Model::default();
+    model.commit(&store, &[append(1, &[1; 40_000])]);
+    model.commit(&store, &[append(1, &[1; 40_000])]);
+    eventually("the refusal", || store.admit(Admit::Append).is_err());
+    let big = || {
+        let mut batch = Batch::new();
+        batch.append(queue(1, 0), 2, EntryMeta::default(), &[1; 40_000]);
+        batch
+    };
+    let behind = || {
+        let mut batch = Batch::new();
+        batch.put(Keyspace::Meta, b"behind", b"1");
+        batch
+    };
+    let commits = [store.submit(big()), store.submit(behind())].map(wait);
+    assert!(matches!(&commits, [Err(StoreError::DiskFull), Err(StoreError::Failed(_))]), "{commits:?}");
+    assert!(matches!(store.health(), Health::Failed(_)));
+    assert!(matches!(store.admit(Admit::State), Err(StoreError::Failed(_))));
+    drop(store);
+
+    let store = Store::open(strict.clone()).unwrap();
+    assert!(matches!(store.admit(Admit::Append), Err(StoreError::DiskFull)), "it is known from the beginning");
+    model.commit(&store, &[append(1, b"small")]);
+    model.check(&store, 0..0);
+    disk.full.store(false, Ordering::SeqCst);
+    let mut large = Batch::new();
+    large.put(Keyspace::Meta, b"large", &[0; 70_000]);
+    assert!(matches!(wait(store.submit(large)), Err(StoreError::TooLarge { .. })));
+    assert!(matches!(wait(store.submit(behind())), Err(StoreError::Failed(_))));
+    drop(store);
+
+    let store = Store::open(strict).unwrap();
+    let mut out_of_order = Batch::new();
+    out_of_order.append(queue(1, 0), 0, EntryMeta::default(), b"x");
+    let commits = [store.submit(out_of_order), store.submit(behind())].map(wait);
+    assert!(matches!(&commits, [Err(StoreError::OutOfOrder { .. }), Err(StoreError::Failed(_))]), "{commits:?}");
+    drop(store);
+    model.check(&open(dir.path()), 0..0);
+}
+
+#[test]
+fn what_nobody_needs_is_removed_in_as_many_batches_as_that_takes() {
+    let dir = temp_dir();
+    let store = open(dir.path());
+    let mut model = Model::default();
+    let keys: Vec<[u8; 1_000]> = (0..200).map(|n| [n; 1_000]).collect();
+    for key in &keys {
+        model.commit(&store, &[put(key, b"1")]);
+    }
+    let (gone, kept) = keys.split_at(190);
+    store.clean_up(Keyspace::Lease, gone);
+    store.clean_up(Keyspace::Lease, [[0; 0]; 0]);
+    drop(store);
+    let left: Vec<_> = open(dir.path()).scan(Keyspace::Lease, &[]).unwrap().into_iter().map(|(key, _)| key).collect();
+    assert!(left.iter().map(|key| &key[..]).eq(kept.iter().map(|key| &key[..])), "{} are left", left.len());
+}
+
 #[test]
 fn a_store_without_room_for_its_first_segment_does_not_open() {
     let dir = temp_dir();

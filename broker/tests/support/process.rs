@@ -26,8 +26,11 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::oneshot;
 use waybill_protocol::handle::ReceiptHandle;
-use waybill_protocol::remoting::codes::request;
-use waybill_protocol::remoting::{self, AckMessageRequestHeader, Command};
+use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::{
+    self, AckMessageRequestHeader, Command, CreateTopicRequestHeader, JsonBody, PopMessageRequestHeader,
+    SubscriptionGroupConfig,
+};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_waybill-broker");
 
@@ -198,8 +201,52 @@ impl Client {
     }
 }
 
-/// An ack over a connection; answers the response code.
-pub async fn ack_over(client: &Client, group: &str, topic: &str, handle: &ReceiptHandle) -> i32 {
+/// Makes topic "t", and groups that give up on nothing.
+pub async fn prepare(client: &Client, queues: i32, groups: &[&str]) {
+    let topic = CreateTopicRequestHeader {
+        topic: "t".into(),
+        default_topic: "TBW102".into(),
+        read_queue_nums: queues,
+        write_queue_nums: queues,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG".into(),
+        ..Default::default()
+    };
+    let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
+    for group in groups {
+        let group =
+            SubscriptionGroupConfig { group_name: (*group).into(), retry_max_times: 10_000, ..Default::default() };
+        commands.push(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()));
+    }
+    for command in commands {
+        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
+    }
+}
+
+/// A pop over a connection from topic "t"; the answer if there are messages in it. `None` if none came.
+pub async fn pop_over(
+    client: &Client,
+    group: &str,
+    max: i32,
+    invisible_ms: i64,
+    poll_ms: i64,
+) -> Option<Option<Command>> {
+    let header = PopMessageRequestHeader {
+        consumer_group: group.into(),
+        topic: "t".into(),
+        queue_id: -1,
+        max_msg_nums: max,
+        invisible_time: invisible_ms,
+        poll_time: poll_ms,
+        init_mode: 0,
+        ..Default::default()
+    };
+    let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&header)).await?;
+    Some(Some(answer).filter(|answer| answer.code != response::POLLING_TIMEOUT))
+}
+
+/// An ack over a connection; answers the response code, if an answer came.
+pub async fn ack_over(client: &Client, group: &str, topic: &str, handle: &ReceiptHandle) -> Option<i32> {
     let header = AckMessageRequestHeader {
         consumer_group: group.into(),
         topic: topic.into(),
@@ -207,5 +254,5 @@ pub async fn ack_over(client: &Client, group: &str, topic: &str, handle: &Receip
         extra_info: handle.to_string(),
         offset: handle.offset,
     };
-    client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await.expect("an answer").code
+    Some(client.call(Command::request(request::ACK_MESSAGE).with_header(&header)).await?.code)
 }

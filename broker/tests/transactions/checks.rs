@@ -98,6 +98,24 @@ async fn questions_come_at_their_times_and_end() {
     assert_eq!(rig.ack("g", "TRANS_CHECK_MAX_TIME_TOPIC", &given_up[0].handle).await, response::SUCCESS);
 }
 
+/// A producer that is here but reads too slowly to be told did not hear the question; it was not asked.
+#[tokio::test]
+async fn what_could_not_be_told_is_no_question() {
+    let rig = rig_with(|config| config.transaction_check_max = 2).await;
+    let _deaf = Producer::new(&rig, "c", &[GROUP], false).await;
+    let sent = send(&rig, half("m")).await;
+    for _ in 0..5 {
+        rig.clock.advance(30_000);
+        assert_eq!(check(&rig).await, 0);
+    }
+    let rig = rig.reopen();
+    let listening = Producer::new(&rig, "c", &[GROUP], true).await;
+    rig.clock.advance(30_000);
+    assert_eq!((check(&rig).await, listening.take().len()), (1, 1));
+    assert_eq!(decide(&rig, &sent, COMMIT).await, response::SUCCESS);
+    assert_eq!(delivered(&rig).await, ["m"]);
+}
+
 /// C25 (c): the producer commits while it is being asked, and then answers the question otherwise.
 #[tokio::test]
 async fn an_answer_that_comes_after_the_decision_changes_nothing() {

@@ -6,12 +6,9 @@ use std::time::Duration;
 use bytes::BytesMut;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use waybill_protocol::remoting::{
-    self, AckMessageRequestHeader, CheckTransactionStateRequestHeader, CreateTopicRequestHeader, HeartbeatData,
-    JsonBody, PopMessageRequestHeader, ProducerData, SubscriptionGroupConfig,
-};
+use waybill_protocol::remoting::{self, CheckTransactionStateRequestHeader, HeartbeatData, JsonBody, ProducerData};
 
-use super::process::{BrokerProcess, Client};
+use super::process::{BrokerProcess, Client, ack_over, pop_over, prepare};
 use super::*;
 
 const CYCLES: u32 = 60;
@@ -28,25 +25,6 @@ enum Known {
 struct Ledger {
     sent: HashMap<String, SendMessageResponseHeader>,
     decided: HashMap<String, Known>,
-}
-
-async fn prepare(client: &Client) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: 2,
-        write_queue_nums: 2,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
-    let group = SubscriptionGroupConfig { group_name: "g".into(), ..Default::default() };
-    for command in [
-        Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),
-        Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json()),
-    ] {
-        assert_eq!(client.call(command).await.expect("an answer").code, response::SUCCESS);
-    }
 }
 
 /// Sends halves and decides about most of them, in every order, until the connection ends.
@@ -71,35 +49,13 @@ async fn transact(client: Client, name: String, ledger: std::sync::Arc<Mutex<Led
 /// Everything that can be had, acknowledged; how often each came.
 async fn drain(client: &Client) -> HashMap<String, u32> {
     let mut seen = HashMap::new();
-    loop {
-        let pop = PopMessageRequestHeader {
-            consumer_group: "g".into(),
-            topic: "t".into(),
-            queue_id: -1,
-            max_msg_nums: 32,
-            invisible_time: 600_000,
-            poll_time: 0,
-            init_mode: 1,
-            ..Default::default()
-        };
-        let answer = client.call(Command::request(request::POP_MESSAGE).with_header(&pop)).await.expect("an answer");
-        if answer.code == response::POLLING_TIMEOUT {
-            return seen;
-        }
+    while let Some(answer) = pop_over(client, "g", 32, 600_000, 0).await.expect("an answer") {
         for got in support::got(&answer) {
             *seen.entry(got.id()).or_default() += 1;
-            let ack = AckMessageRequestHeader {
-                consumer_group: "g".into(),
-                topic: "t".into(),
-                queue_id: got.handle.queue_id,
-                extra_info: got.handle.to_string(),
-                offset: got.handle.offset,
-            };
-            let answer =
-                client.call(Command::request(request::ACK_MESSAGE).with_header(&ack)).await.expect("an answer");
-            assert_eq!(answer.code, response::SUCCESS);
+            assert_eq!(ack_over(client, "g", "t", &got.handle).await, Some(response::SUCCESS));
         }
     }
+    seen
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -116,7 +72,7 @@ async fn sixty_crashes_change_no_decision() {
         let broker = BrokerProcess::start(&store, &config);
         let client = Client::connect(broker.address).await;
         if cycle == 0 {
-            prepare(&client).await;
+            prepare(&client, 2, &["g"]).await;
         }
         // What was in hand at the crash is decided one way or the other now, and not both.
         let pending: Vec<_> = {
@@ -195,7 +151,7 @@ async fn a_question_comes_over_the_producers_connection() {
     std::fs::write(&config, "transactionTimeOut: 100\ntransactionCheckInterval: 100\n").unwrap();
     let broker = BrokerProcess::start(&dir.path().join("store"), &["--config", config.to_str().unwrap()]);
     let client = Client::connect(broker.address).await;
-    prepare(&client).await;
+    prepare(&client, 2, &["g"]).await;
 
     let mut producer = tokio::net::TcpStream::connect(broker.address).await.unwrap();
     let beat = HeartbeatData {

@@ -78,6 +78,19 @@ impl ConfigError {
         Self { file: path.to_owned(), line: key.as_deref().and_then(|key| line_of(text, key)), key, reason }
     }
 
+    /// The parser's word about a file that holds secrets, without what is written there.
+    pub(super) fn of_secrets(path: &Path, error: &serde_yaml::Error) -> Self {
+        let said = error.without_snippet().to_string();
+        // The name of the field comes from the program.
+        let missing = said.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
+        let reason = match missing {
+            Some((field, _place)) => format!("{field} is missing"),
+            None => "what is written there is not what belongs there (and not repeated here: the file holds secrets)".to_owned(),
+        };
+        let line = error.location().filter(|at| at.line() > 0).and_then(|at| usize::try_from(at.line()).ok());
+        Self { file: path.to_owned(), line, key: None, reason }
+    }
+
     /// The owner's check failed.
     pub(super) fn invalid(path: &Path, text: &str, invalid: Invalid) -> Self {
         let line = line_of(text, &invalid.key);

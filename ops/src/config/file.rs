@@ -1,5 +1,6 @@
 //! Reading a small text file, and noticing by its metadata alone that it became another one.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -31,10 +32,29 @@ pub(super) fn read(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
+/// Makes hashes by which states of a file are told apart.
+#[derive(Debug, Default)]
+pub(super) struct Hasher(Option<RandomState>);
+
+impl Hasher {
+    /// One whose hashes tell nothing of the text to whoever does not know what this process drew by lot.
+    pub(super) fn of_this_process() -> Self {
+        Self(Some(RandomState::new()))
+    }
+
+    /// 16 hexadecimal digits.
+    pub(super) fn hash(&self, text: &str) -> String {
+        let hash = match &self.0 {
+            Some(drawn) => drawn.hash_one(text),
+            None => fnv_1a(text),
+        };
+        format!("{hash:016x}")
+    }
+}
+
 /// 64-bit FNV-1a: the same everywhere and for ever, to compare files, not to keep secrets.
-pub(super) fn hash(text: &str) -> String {
-    let hash = text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
-    format!("{hash:016x}")
+fn fnv_1a(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// What changes when a file is rewritten, replaced, or reached through a symbolic link that was turned to another
@@ -120,9 +140,9 @@ mod tests {
 
     #[test]
     fn hash_is_fnv_1a() {
-        assert_eq!(hash(""), "cbf29ce484222325");
-        assert_eq!(hash("a"), "af63dc4c8601ec8c");
-        assert_eq!(hash("foobar"), "85944171f73967e8");
+        assert_eq!(Hasher::default().hash(""), "cbf29ce484222325");
+        assert_eq!(Hasher::default().hash("a"), "af63dc4c8601ec8c");
+        assert_eq!(Hasher::default().hash("foobar"), "85944171f73967e8");
     }
 
     #[test]

@@ -26,13 +26,17 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use error::{ConfigError, Invalid};
-use file::{Fingerprint, Poller, Step};
+use file::{Fingerprint, Hasher, Poller, Step};
 
 /// How often the file's metadata is looked at. A change is loaded once it was the same at two looks in a row.
 const POLL_EVERY: Duration = Duration::from_secs(1);
 
 /// Checks what types alone cannot.
 pub trait Validate {
+    /// Whether the file holds secrets: then nothing of what is written in it is repeated in messages, and its hash is of use only
+    /// within this process.
+    const SECRET: bool = false;
+
     /// An error names the key and says what is wrong with its value.
     fn validate(&self) -> Result<(), Invalid>;
 }
@@ -43,7 +47,8 @@ pub trait Validate {
 pub struct Status {
     /// 1 at the start, one more with each change that took effect.
     pub generation: u64,
-    /// Of the file's bytes, 16 hexadecimal digits; empty when there is no file. Equal files have equal hashes.
+    /// Of the file's bytes, 16 hexadecimal digits; empty when there is no file. Equal files have equal hashes, but if they hold
+    /// secrets only within one process.
     pub hash: String,
     /// Why the file as it is now is not in force.
     pub error: Option<String>,
@@ -66,6 +71,7 @@ impl<T> std::fmt::Debug for Adjust<T> {
 #[derive(Debug)]
 pub struct Live<T> {
     path: Option<PathBuf>,
+    hasher: Hasher,
     adjust: Adjust<T>,
     current: ArcSwap<T>,
     status: Mutex<Status>,
@@ -96,13 +102,14 @@ impl Metrics {
 }
 
 impl<T> Live<T> {
-    fn new(value: T, path: Option<PathBuf>, hash: String, adjust: Adjust<T>) -> Self {
+    fn new(value: T, path: Option<PathBuf>, (hasher, hash): (Hasher, String), adjust: Adjust<T>) -> Self {
         let metrics = Metrics::default();
         metrics.generation.set(1);
         metrics.in_force.set(1);
         metrics.show_hash(&hash);
         Self {
             path,
+            hasher,
             adjust,
             current: ArcSwap::from_pointee(value),
             status: Mutex::new(Status { generation: 1, hash, error: None }),
@@ -113,7 +120,8 @@ impl<T> Live<T> {
 
     /// A configuration without a file; it never changes.
     pub fn fixed(value: T) -> Self {
-        Self::new(value, None, String::new(), Adjust { apply: Box::new(|_| {}), decided: Vec::new() })
+        let hash = (Hasher::default(), String::new());
+        Self::new(value, None, hash, Adjust { apply: Box::new(|_| {}), decided: Vec::new() })
     }
 
     /// The configuration in force. Cheap; take it once for each piece of work, so that the work sees one state.
@@ -131,23 +139,28 @@ impl<T> Live<T> {
         self.status.lock().clone()
     }
 
-    /// Adds the metrics of this file to `registry`.
+    /// Adds the metrics of the configuration file to `registry`.
     pub fn register(&self, registry: &mut Registry) {
-        let m = &self.metrics;
-        registry.register(
-            "waybill_config_reloads",
-            "Changes of the configuration file that took effect",
-            m.reloads.clone(),
-        );
-        registry.register(
-            "waybill_config_reload_failures",
-            "Changes of the configuration file that were refused",
-            m.failures.clone(),
-        );
-        registry.register("waybill_config_generation", "Number of the configuration in force", m.generation.clone());
+        let names = [
+            ("waybill_config_reloads", "Changes of the configuration file that took effect"),
+            ("waybill_config_reload_failures", "Changes of the configuration file that were refused"),
+            ("waybill_config_generation", "Number of the configuration in force"),
+            ("waybill_config_in_force", "1 while the file as it is now is in force"),
+        ];
+        self.register_as(registry, names);
         let about = "1, with the hash of the configuration in force: empty without a file";
-        registry.register("waybill_config_info", about, m.info.clone());
-        registry.register("waybill_config_in_force", "1 while the file as it is now is in force", m.in_force.clone());
+        registry.register("waybill_config_info", about, self.metrics.info.clone());
+    }
+
+    /// Adds the metrics of another file to `registry`: name and help of the changes that took effect, of those that were refused, of
+    /// the generation, and of whether the file as it is now is in force.
+    pub fn register_as(&self, registry: &mut Registry, names: [(&'static str, &'static str); 4]) {
+        let [reloads, failures, generation, in_force] = names;
+        let m = &self.metrics;
+        registry.register(reloads.0, reloads.1, m.reloads.clone());
+        registry.register(failures.0, failures.1, m.failures.clone());
+        registry.register(generation.0, generation.1, m.generation.clone());
+        registry.register(in_force.0, in_force.1, m.in_force.clone());
     }
 }
 
@@ -186,7 +199,9 @@ impl<T: DeserializeOwned + Validate> Live<T> {
         let text = file::read(&path)?;
         let adjust = Adjust { apply: Box::new(adjust), decided };
         let value = parse(&path, &text, &adjust)?;
-        Ok(Self::new(value, Some(path), file::hash(&text), adjust))
+        let hasher = if T::SECRET { Hasher::of_this_process() } else { Hasher::default() };
+        let hash = hasher.hash(&text);
+        Ok(Self::new(value, Some(path), (hasher, hash), adjust))
     }
 
     /// Follows the file until `stop`, looking at its metadata once a second. Without a file it only waits.
@@ -213,7 +228,7 @@ impl<T: DeserializeOwned + Validate> Live<T> {
 
     fn reload(&self, path: &Path) {
         let loaded = file::read(path).and_then(|text| {
-            let hash = file::hash(&text);
+            let hash = self.hasher.hash(&text);
             let changed = self.status.lock().hash != hash;
             Ok((if changed { Some(parse(path, &text, &self.adjust)?) } else { None }, hash))
         });
@@ -252,6 +267,7 @@ impl<T: DeserializeOwned + Validate> Live<T> {
 
 fn parse<T: DeserializeOwned + Validate>(path: &Path, text: &str, adjust: &Adjust<T>) -> Result<T, ConfigError> {
     let mut value: T = serde_yaml::from_str(text).map_err(|error| match error.location() {
+        _ if T::SECRET => ConfigError::of_secrets(path, &error),
         Some(_) => ConfigError::syntax(path, text, &error),
         // What a type says of its own text comes without its place.
         None => ConfigError::value(path, text, wrong_key::<T>(text), &error),

@@ -11,7 +11,7 @@ pub enum ChangedBy {
     Unknown,
     /// A sidecar, because the client still holds the message.
     Renewal,
-    /// The client: an extension, or a negative acknowledgement.
+    /// The client, which gave the message back. (Of a client whose sidecar cannot tell, also an extension.)
     Client,
     /// A sidecar, because the client is gone, did not get the message, or does not want it.
     Return,
@@ -19,11 +19,14 @@ pub enum ChangedBy {
     Operator,
     /// The broker, because nobody vouched for the client.
     Broker,
+    /// The client, which holds the message until then: a simple consumer says itself for how long that is.
+    Extension,
 }
 
 impl ChangedBy {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Unknown, Self::Renewal, Self::Client, Self::Return, Self::Operator, Self::Broker];
+    pub const ALL: [Self; 7] =
+        [Self::Unknown, Self::Renewal, Self::Client, Self::Return, Self::Operator, Self::Broker, Self::Extension];
 
     /// As requests and answers have it; nothing for [`Self::Unknown`].
     #[must_use]
@@ -35,6 +38,7 @@ impl ChangedBy {
             Self::Return => Some("return"),
             Self::Operator => Some("operator"),
             Self::Broker => Some("broker"),
+            Self::Extension => Some("extension"),
         }
     }
 

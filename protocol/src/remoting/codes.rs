@@ -222,6 +222,9 @@ pub mod own {
         /// Where a message is and what each group has done with it. Header: topic, and messageId or key; optional: beginTimestamp,
         /// endTimestamp, maxNum. Answer: JSON `{"messages":[…],…}`.
         DESCRIBE_MESSAGE = 200905,
+        /// What would be lost to somebody if the broker were taken away. Answer: JSON `{"permission":4,"unread":0,"inFlight":0,"delayed":0,
+        /// "half":0,"deadLetters":0,"topics":[…]}`.
+        COUNT_LEFT = 200906,
     }
 }
 

@@ -30,6 +30,9 @@ pub(super) struct OfTopic {
 pub(super) struct Counts {
     /// Messages that the group gave up on and that were not redriven.
     pub(super) dead_letters: u64,
+    /// Lists of topics that members subscribe to at the same time, if they are not alike.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differing_topics: Vec<String>,
     /// By topic that it reads.
     pub(super) topics: Vec<OfTopic>,
 }
@@ -56,7 +59,14 @@ impl Counts {
             let filters = of.differing_filters.join(", ");
             format!("\nmembers ask for {} with different filters, so that each misses what another passes over: {filters}\n", of.topic)
         });
-        format!("dead letters: {}\n\n{topics}{}", self.dead_letters, differing.collect::<String>())
+        let lists = match self.differing_topics.as_slice() {
+            [] => String::new(),
+            lists => format!(
+                "\nmembers subscribe to different topics, so that not all work on each: {}\n",
+                lists.join(" / ")
+            ),
+        };
+        format!("dead letters: {}\n\n{topics}{}{lists}", self.dead_letters, differing.collect::<String>())
     }
 }
 

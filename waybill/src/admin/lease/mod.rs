@@ -29,9 +29,9 @@ Examples:
   waybill lease list --client pod-1@7@0@x --output json
 
 WHY says how the lease came to end when it does: as received (never changed; consume timeout where that is the duration),
-renewed (by a sidecar: the client still works on it), by client (extended or given back), returned (the client left or did not
-get it), client gone (nobody vouched for it), by operator (waybill lease), changed (by a sidecar that does not say why, such as
-Apache's). CHANGES counts all of them, RENEWALS those of a sidecar. ENDS IN
+renewed (by a sidecar: the client still works on it), by client (given back), extended (by a simple consumer, which holds it
+until then), returned (the client left or did not get it), client gone (nobody vouched for it), by operator (waybill lease),
+changed (by a sidecar that does not say why, such as Apache's). CHANGES counts all of them, RENEWALS those of a sidecar. ENDS IN
 is over when the message can be delivered again and was not yet. The groups below say what holds for messages that are
 received from now on; where they say nothing, the sidecar's configuration decides (its /config). HEARD is when a sidecar last
 vouched for the holder: when that is longer ago than the broker's clientGoneAfter, the broker gives back what it holds; - is

@@ -81,6 +81,7 @@ fn why(leases: &Leases, lease: &Lease) -> &'static str {
     match lease.changed_by.as_deref() {
         Some("renewal") => "renewed",
         Some("client") => "by client",
+        Some("extension") => "extended",
         Some("return") => "returned",
         Some("operator") => "by operator",
         Some("broker") => "client gone",
