@@ -37,6 +37,14 @@ impl SystemClock {
         clock
     }
 
+    /// Reads both clocks, the wall clock first: a process that is stopped in between sees too small an offset then, which a later reading
+    /// makes good. The other way round the clock would be ahead by the time of the stop for as long as the process lives, and what is
+    /// delayed would be delivered early.
+    fn look(&self, wall_us: impl FnOnce() -> i64, monotonic_us: impl FnOnce() -> i64) -> i64 {
+        let wall_us = wall_us();
+        self.read(monotonic_us(), wall_us)
+    }
+
     fn read(&self, monotonic_us: i64, wall_us: i64) -> i64 {
         let seen = wall_us.saturating_sub(monotonic_us);
         let mut offset = self.offset_us.load(Ordering::Relaxed);
@@ -55,14 +63,13 @@ impl Default for SystemClock {
 
 impl Clock for SystemClock {
     fn now_ms(&self) -> i64 {
-        // The order matters: reading the wall clock second can only make the offset too large by the time between.
-        let monotonic = i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX);
+        let monotonic = || i64::try_from(self.start.elapsed().as_micros()).unwrap_or(i64::MAX);
         #[expect(clippy::disallowed_methods, reason = "this is the clock that all others are to use")]
-        let wall = match SystemTime::now().duration_since(UNIX_EPOCH) {
+        let wall = || match SystemTime::now().duration_since(UNIX_EPOCH) {
             Ok(since) => i64::try_from(since.as_micros()).unwrap_or(i64::MAX),
             Err(_) => 0, // a clock before 1970 is treated as 1970
         };
-        self.read(monotonic, wall)
+        self.look(wall, monotonic)
     }
 }
 
@@ -122,6 +129,36 @@ mod tests {
         assert_eq!(clock.read(0, 5_000_000), 5_000);
         assert_eq!(clock.read(2_000_000, 1_000_000), 7_000, "two seconds passed, whatever the wall clock says");
         assert_eq!(clock.read(3_000_000, 20_000_000), 20_000, "and it follows again once the wall clock is ahead");
+    }
+
+    #[test]
+    fn a_stop_between_the_two_readings_does_not_put_it_ahead() {
+        let clock = blank();
+        let stopped_us = std::cell::Cell::new(0);
+        let wall = || 5_000_000 + stopped_us.get();
+        let monotonic = || 1_000_000 + stopped_us.get();
+        let stop = |us| stopped_us.set(stopped_us.get() + us);
+        assert_eq!(clock.look(wall, monotonic), 5_000);
+        let stopped = clock.look(
+            || {
+                let seen = wall();
+                stop(3_000_000);
+                seen
+            },
+            monotonic,
+        );
+        assert_eq!(stopped, 8_000, "three seconds passed in between");
+        assert_eq!(clock.look(wall, monotonic), 8_000, "and it is not ahead afterwards");
+        let first = blank();
+        first.look(
+            || {
+                let seen = wall();
+                stop(2_000_000);
+                seen
+            },
+            monotonic,
+        );
+        assert_eq!(first.look(wall, monotonic), 10_000, "what the first reading missed is made good by the next");
     }
 
     #[test]
