@@ -103,6 +103,7 @@ DASHBOARDS = {
             ("sum by (outcome) (rate(waybill_sidecar_broker_requests_total{$pods}[$__rate_interval]))", "{{outcome}}")]),
         ("Memory", "bytes", [("process_resident_memory_bytes{$pods}", "{{pod}}")]),
         ("CPU", "percentunit", [("rate(process_cpu_seconds_total{$pods}[$__rate_interval])", "{{pod}}")]),
+        ("Refused by access control", "cps", [("sum by (reason) (rate(waybill_access_refused_total{$pods}[$__rate_interval]))", "{{reason}}")]),
         ("Configuration in force", "bool", [("waybill_config_in_force{$pods}", "{{pod}}")]),
     ]),
 }
