@@ -19,6 +19,7 @@ import java.util.regex.Pattern;
 import org.apache.rocketmq.client.apis.ClientConfiguration;
 import org.apache.rocketmq.client.apis.ClientConfigurationBuilder;
 import org.apache.rocketmq.client.apis.ClientServiceProvider;
+import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
 import org.apache.rocketmq.client.apis.consumer.FilterExpressionType;
@@ -75,6 +76,11 @@ public class Agent {
             .setRequestTimeout(requestTimeout);
         if (c.has("tls")) {
             builder.enableSsl(c.get("tls").getAsBoolean());
+        }
+        if (c.has("credentials")) {
+            JsonArray keys = c.getAsJsonArray("credentials");
+            builder.setCredentialProvider(
+                new StaticSessionCredentialsProvider(keys.get(0).getAsString(), keys.get(1).getAsString()));
         }
         if (c.has("namespace")) {
             builder.setNamespace(text(c, "namespace"));

@@ -17,7 +17,8 @@ const questions = new Map();
 const quiet = { info() {}, warn() {}, error() {}, debug() {} };
 
 function options(c) {
-  return { endpoints: endpoint, namespace: c.namespace || '', sslEnabled: c.tls === true, logger: quiet, requestTimeout };
+  const [accessKey, accessSecret] = c.credentials || [];
+  return { ...(accessKey && { sessionCredentials: { accessKey, accessSecret } }), endpoints: endpoint, namespace: c.namespace || '', sslEnabled: c.tls === true, logger: quiet, requestTimeout };
 }
 
 function show(m) {

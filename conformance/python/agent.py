@@ -32,7 +32,7 @@ class Agent:
         self.output = threading.Lock()
 
     def configuration(self, c):
-        return ClientConfiguration(self.endpoint, Credentials(), c.get("namespace", ""), request_timeout=self.request_timeout_s)
+        return ClientConfiguration(self.endpoint, Credentials(*c.get("credentials", ())), c.get("namespace", ""), request_timeout=self.request_timeout_s)
 
     def producer(self, c):
         client = Producer(self.configuration(c), c["topics"], checker=self.checker(c) if "checks" in c else None,

@@ -10,9 +10,14 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
-use waybill_ops::{admin::Admin, clock::Clock, config::Live};
+use waybill_ops::{
+    admin::Admin,
+    clock::Clock,
+    config::{ConfigError, Live},
+};
 
 use crate::{
+    access::Access,
     backend::{BackendMetrics, MessageService, Transport, Voucher},
     config::{Config, ShutdownPolicy, effective, report_changes},
     effective::with_groups,
@@ -42,6 +47,9 @@ pub enum BuildError {
     /// The certificate cannot be used.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
+    /// The file with the users cannot be used.
+    #[error(transparent)]
+    Users(#[from] ConfigError),
     /// A listener is broken.
     #[error("cannot listen: {0}")]
     Listen(#[from] io::Error),
@@ -71,6 +79,7 @@ pub struct App {
     messages: MessageService,
     receipts: Receipts,
     sessions: Sessions,
+    access: Access,
     orphans: Orphans,
     served: Served,
     serve_metrics: ServeMetrics,
@@ -88,7 +97,7 @@ impl App {
     /// Puts a sidecar together. Must be called within a tokio runtime.
     ///
     /// # Errors
-    /// The certificate cannot be used, or a listener is broken.
+    /// The certificate or the file with the users cannot be used, or a listener is broken.
     pub async fn build(
         config: Arc<Live<Config>>,
         transport: Arc<dyn Transport>,
@@ -98,6 +107,7 @@ impl App {
         let started_with = config.get();
         let [draining, calls_stop, rest_stop] = std::array::from_fn(|_| CancellationToken::new());
         let tls = tls(&started_with)?;
+        let access = Access::new(Arc::clone(&config))?;
         let backend_metrics = BackendMetrics::default();
         let messages = MessageService::new(transport, Arc::clone(&config), Arc::clone(&clock), backend_metrics.clone());
         let receipts = Receipts::start(policy(&started_with), Arc::new(messages.clone()), rest_stop.clone());
@@ -108,6 +118,7 @@ impl App {
             messages: messages.clone(),
             receipts: receipts.clone(),
             sessions: sessions.clone(),
+            access: access.clone(),
             config: Arc::clone(&config),
             clock,
             metrics: grpc_metrics.clone(),
@@ -120,6 +131,7 @@ impl App {
         let mut registry = Registry::default();
         backend_metrics.register(&mut registry);
         grpc_metrics.register(&mut registry);
+        access.register(&mut registry);
         receipts.register_metrics(&mut registry);
         serve_metrics.register(&mut registry);
         config.register(&mut registry);
@@ -135,6 +147,7 @@ impl App {
             messages,
             receipts,
             sessions,
+            access,
             orphans,
             served,
             serve_metrics,
@@ -161,13 +174,22 @@ impl App {
     /// What the admin port shows, for a process that serves it together with others.
     #[must_use]
     pub fn admin(&self) -> Admin {
-        let (started_with, config) = (Arc::clone(&self.started_with), Arc::clone(&self.config));
-        admin(Arc::clone(&self.registry), self.readiness.clone(), started_with, config, self.messages.clone())
+        let (started_with, live) = (Arc::clone(&self.started_with), Arc::clone(&self.config));
+        let (messages, access, readiness) = (self.messages.clone(), self.access.clone(), self.readiness.clone());
+        let config = move || {
+            let mut shown = with_groups(effective(&started_with, &live), &live.get(), &messages);
+            if let Some(shown) = shown.as_object_mut() {
+                shown.insert("users".to_owned(), access.shown());
+            }
+            shown
+        };
+        Admin::new(Arc::clone(&self.registry), move || readiness.check(), config)
     }
 
     /// Serves until `stop`, then drains within `grpcShutdownTimeSeconds`: gives nothing out any more but takes acks until clients
     /// hold nothing, finishes calls, and does as `shutdownPolicy` says with what clients hold all the same.
     pub async fn run(self, stop: CancellationToken) -> Ended {
+        let admin = self.admin();
         let Self { config, started_with, listeners, receipts, served, readiness, .. } = self;
         let (calls_stop, rest_stop) = (self.calls_stop, self.rest_stop);
         let cut = CancellationToken::new();
@@ -187,9 +209,9 @@ impl App {
         // When their streams are cut, clients look gone from here, but are on their way to another sidecar.
         background.spawn(self.sessions.run(calls_stop.clone()));
         background.spawn(self.orphans.run(calls_stop.clone()));
-        background.spawn(readiness.clone().find_brokers(self.messages.clone(), rest_stop.clone()));
+        background.spawn(self.access.watch(rest_stop.clone()));
+        background.spawn(readiness.clone().find_brokers(self.messages, rest_stop.clone()));
         if let Some(listener) = listeners.admin {
-            let admin = admin(self.registry, readiness.clone(), started_with, Arc::clone(&config), self.messages);
             background.spawn(admin.serve(listener, rest_stop.clone()));
         }
         tracing::info!(address = %self.grpc_address, "serving clients");
@@ -282,17 +304,6 @@ async fn follow_policy(config: Arc<Live<Config>>, receipts: Receipts, stop: Canc
         }
         receipts.set_policy(policy(&config.get()));
     }
-}
-
-fn admin(
-    registry: Arc<Mutex<Registry>>,
-    readiness: Readiness,
-    started_with: Arc<Config>,
-    live: Arc<Live<Config>>,
-    messages: MessageService,
-) -> Admin {
-    let config = move || with_groups(effective(&started_with, &live), &live.get(), &messages);
-    Admin::new(registry, move || readiness.check(), config)
 }
 
 fn millis(value: i64) -> Duration {

@@ -21,7 +21,7 @@ use waybill_ops::{
 };
 use waybill_sidecar::{
     App, BuildError, Listeners,
-    backend::{RemoteOptions, RemoteTransport},
+    backend::{RemoteOptions, RemoteTransport, Signing, Transport},
     config::{Config, Value},
 };
 
@@ -90,20 +90,33 @@ pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
     let now = config.get();
     let grpc = bind(&now.grpc_server_host, now.grpc_server_port, "grpcServerPort or --listen").await?;
     let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen").await?;
-    let transport = Arc::new(RemoteTransport::new(RemoteOptions::of(&now)));
+    let stop = CancellationToken::new();
+    let transport = transport(&now, &stop)?;
     let listeners = Listeners { grpc, admin: Some(admin) };
     let app =
         App::build(config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| match error {
             BuildError::Certificate(error) => Failure::Config(format!("{error}; see tlsCertPath and tlsKeyPath")),
+            BuildError::Users(error) => Failure::Config(format!("{error}; see usersFilePath")),
             error => Failure::Other(error.to_string()),
         })?;
     // Before it serves: who sees that asks it to stop, perhaps at once.
     let asked_to_stop = shutdown_requested();
-    let stop = CancellationToken::new();
     let running = tokio::spawn(app.run(stop.clone()));
     asked_to_stop.await;
     stop.cancel();
     running.await.map(|_ended| ()).map_err(|error| Failure::Other(error.to_string()))
+}
+
+/// The way to the brokers.
+fn transport(config: &Config, stop: &CancellationToken) -> Result<Arc<dyn Transport>, Failure> {
+    let plain = Arc::new(RemoteTransport::new(RemoteOptions::of(config)));
+    if config.broker_credentials_path.is_empty() {
+        return Ok(plain);
+    }
+    match Signing::new(plain, &config.broker_credentials_path, stop.clone()) {
+        Ok(signing) => Ok(Arc::new(signing)),
+        Err(error) => Err(Failure::Config(format!("{error}; see brokerCredentialsPath"))),
+    }
 }
 
 impl CommandLine {

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod app;
 pub mod backend;
 pub mod batching;

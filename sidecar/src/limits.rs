@@ -13,6 +13,8 @@ pub const FILTER_BYTES: usize = 16_384;
 pub const ATTEMPT_ID_BYTES: usize = 512;
 /// Most deliveries of one AckMessage.
 pub const ACK_ENTRIES: usize = 4_096;
+/// Largest body that is made of a compressed one, where `maxMessageSize` says nothing.
+pub const BODY_BYTES_MAX: usize = 64 << 20;
 /// Longest receipt handle: eight numbers and the name of a broker.
 pub const HANDLE_BYTES: usize = 512;
 
@@ -66,6 +68,13 @@ pub const CLIENTS_PER_VOUCH: usize = 10_000;
 
 /// Questions of brokers about transactions that may wait; brokers ask again.
 pub const QUESTIONS_WAITING: usize = 1_024;
+/// Bytes of the messages of questions that wait because all producers of their topic have much to read. (And of each topic at most as many
+/// questions as may wait to be read at all.)
+pub const QUESTION_BYTES_WAITING: usize = 64 << 20;
+/// How often such questions are tried again, and for how long.
+pub const QUESTION_PAUSE: Duration = Duration::from_millis(10);
+/// See [`QUESTION_PAUSE`].
+pub const QUESTION_WAIT: Duration = Duration::from_secs(10);
 /// Producers of a topic that are tried for one question, until one can be told.
 pub const PRODUCERS_TRIED: usize = 16;
 /// How often brokers are told which producers are here, at least.

@@ -252,7 +252,7 @@ async fn ask_sends(asker: &mut Asker) {
     asker.send("send.group_65", |_, s| s.message_group = Some("g".repeat(65))).await;
     asker.send("send.group_blank", |_, s| s.message_group = Some("  ".into())).await;
 
-    let mut stranger = Peer { client: asker.world.connect().await, id: "stranger".into(), telemetry: None };
+    let mut stranger = asker.world.peer("stranger").await;
     let answer = stranger.send(vec![message("ID")]).await;
     asker.note("send.no_telemetry", answer.status);
 }
@@ -335,7 +335,7 @@ async fn ask_receives(asker: &mut Asker) {
     let stream = asker.peer.client.receive_message(request).await.expect("a stream").into_inner();
     asker.note("receive.lp_5s_deadline_3", Some(Received::read(stream).await.status));
 
-    let mut stranger = Peer { client: asker.world.connect().await, id: "stranger".into(), telemetry: None };
+    let mut stranger = asker.world.peer("stranger").await;
     let received = stranger.receive(receive()).await;
     asker.note("receive.no_telemetry", Some(received.status));
 }

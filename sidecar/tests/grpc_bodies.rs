@@ -38,6 +38,22 @@ async fn a_body_comes_as_it_was_sent_with_its_encoding_and_digest() {
     }
 }
 
+/// Producers of the remoting protocol compress with zlib, under a flag that has no other name here than GZIP. Some clients fail on it.
+#[tokio::test]
+async fn what_clients_cannot_read_comes_as_it_was_before_it_was_compressed() {
+    let world = World::new().await;
+    let mut peer = world.client("c", simple()).await;
+    let mut sent = with(|system| system.body_encoding = Encoding::Gzip.into());
+    sent.body = hex::decode("785ecb48cdc9c90700062c0215").expect("digits").into();
+    assert_eq!(code(peer.send(vec![sent]).await.status), Code::Ok);
+    let received = peer.receive(receive()).await;
+    let message = received.messages.first().expect("a message");
+    let system = message.system_properties.as_ref().expect("system properties");
+    assert_eq!((&message.body[..], system.body_encoding()), (&b"hello"[..], Encoding::Identity));
+    let checksum = "5D41402ABC4B2A76B9719D911017C592".to_owned();
+    assert_eq!(system.body_digest, Some(Digest { r#type: DigestType::Md5.into(), checksum }));
+}
+
 /// A producer's digest is not looked at, whether it is right, wrong or of no known kind, as upstream does not.
 #[tokio::test]
 async fn a_digest_of_a_producer_decides_nothing() {

@@ -84,7 +84,7 @@ async fn settings_heartbeats_routes_and_assignments() {
         .brokers
         .group(waybill_protocol::remoting::SubscriptionGroupConfig { consume_message_orderly: true, ..group("red%g") });
     for (namespace, orderly) in [("red", true), ("blue", false), ("", false)] {
-        let mut peer = Peer { client: world.connect().await, id: format!("c-{namespace}"), telemetry: None };
+        let mut peer = world.peer(&format!("c-{namespace}")).await;
         let told = match peer.open(consumer_in(namespace)).await.expect("settings").command {
             Some(v2::telemetry_command::Command::Settings(told)) => told,
             other => panic!("{other:?}"),

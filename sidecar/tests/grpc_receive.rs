@@ -6,7 +6,7 @@ mod grpc_common;
 
 use grpc_common::broker::Fault;
 use grpc_common::*;
-use waybill_protocol::grpc::v2::{self, Code, FilterExpression, FilterType, ReceiveMessageRequest};
+use waybill_protocol::grpc::v2::{self, Code, FilterExpression, FilterType, ReceiveMessageRequest, settings::PubSub};
 use waybill_protocol::remoting::{
     ChangeInvisibleTimeRequestHeader, PopMessageRequestHeader, SubscriptionGroupConfig,
     codes::{request, response},
@@ -91,7 +91,7 @@ async fn a_bad_duration_takes_no_message() {
 #[tokio::test]
 async fn a_client_without_settings_takes_no_message() {
     let world = World::new().await;
-    let mut stranger = Peer { client: world.connect().await, id: "stranger".into(), telemetry: None };
+    let mut stranger = world.peer("stranger").await;
     stranger.send(messages(1)).await;
     let received = stranger.receive(receive()).await;
     assert_eq!(received.code(), Code::UnrecognizedClientType);
@@ -179,6 +179,26 @@ async fn an_ordered_group_is_popped_in_order() {
     assert_eq!((pop.order, pop.attempt_id.as_deref()), (Some(true), Some("attempt-1")));
 }
 
+/// So that the broker can tell members of a group that subscribe to different topics. What a client's settings do not say is not known.
+#[tokio::test]
+async fn all_topics_that_a_client_subscribes_to_are_told_to_the_broker() {
+    let world = World::new().await;
+    let mut settings = simple();
+    if let Some(PubSub::Subscription(subscription)) = &mut settings.pub_sub {
+        for topic in ["two", "one", "one"] {
+            let entry = v2::SubscriptionEntry { topic: Some(resource(topic)), ..Default::default() };
+            subscription.subscriptions.push(entry);
+        }
+    }
+    let mut many = world.client("many", settings).await;
+    let mut odd = world.client("odd", consumer("g", "other", v2::ClientType::SimpleConsumer)).await;
+    many.receive(receive()).await;
+    odd.receive(receive()).await;
+    let pops = world.brokers.seen(request::POP_MESSAGE);
+    let told: Vec<_> = pops.iter().map(|pop| pop.ext.get("subscribedTopics")).collect();
+    assert_eq!(told, [Some("one,t,two"), None]);
+}
+
 #[tokio::test]
 async fn the_broker_that_is_asked_for_is_asked() {
     let world = World::new().await;
@@ -256,6 +276,31 @@ async fn a_stop_ends_polls_at_once() {
     world.stop.cancel();
     let received = tokio::time::timeout(PATIENCE, waiting).await.expect("it ends").expect("a receive");
     assert_eq!((received.code(), received.order), (Code::MessageNotFound, vec!["status", "delivery_timestamp"]));
+}
+
+#[tokio::test]
+async fn a_poll_that_waits_ends_when_its_messages_are_to_be_leased_in_another_way() {
+    let world = World::with(Config { subscription_group_config_cache_refresh_seconds: 1, ..config() }).await;
+    let mut peer = world.client("c", push()).await;
+    world.brokers.hold_polls(true);
+    let long = Some(duration(20_000));
+    let promised = ReceiveMessageRequest { long_polling_timeout: long, ..auto_renew() };
+    let own = ReceiveMessageRequest { long_polling_timeout: long, ..receive() };
+    let mut other = world.client("other", simple()).await;
+    let own = tokio::spawn(async move { other.receive(own).await });
+    let again = promised.clone();
+    let waiting = tokio::spawn(async move { (peer.receive(promised).await.code(), peer) });
+    world.until("both wait", || world.brokers.seen(request::POP_MESSAGE).len() == 2).await;
+    let attributes = [("waybill.renew".to_owned(), "false".to_owned())].into();
+    world.brokers.group(SubscriptionGroupConfig { consume_timeout_minute: 7, attributes, ..group("g") });
+    let ended = tokio::time::timeout(PATIENCE, waiting).await.expect("long before its time is over");
+    let (code, mut peer) = ended.expect("a receive");
+    assert_eq!(code, Code::MessageNotFound);
+    world.brokers.hold_polls(false);
+    peer.send(messages(1)).await;
+    peer.receive(again).await;
+    assert_eq!(last_pop(&world).invisible_time, 7 * 60_000);
+    assert!(!own.is_finished() || own.await.is_ok(), "a duration that the client chose stays");
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ async fn a_swapped_configmap_flips_renewal_and_a_bad_one_changes_nothing() {
     let stop = CancellationToken::new();
     let running = tokio::spawn(app.run(stop.clone()));
     let client = MessagingServiceClient::connect(format!("http://{grpc}")).await.expect("a connection");
-    let mut peer = Peer { client, id: "c".into(), telemetry: None };
+    let mut peer = Peer { client, id: "c".into(), credentials: None, telemetry: None };
     peer.open(push()).await.expect("settings");
 
     let first = config_that(admin, |_| true).await;

@@ -22,6 +22,12 @@ fn asked_for(world: &World) -> Vec<i64> {
     changes.iter().map(header).collect()
 }
 
+/// On whose behalf, in order.
+fn on_behalf_of(world: &World) -> Vec<String> {
+    let changes = world.brokers.seen(request::CHANGE_MESSAGE_INVISIBLETIME);
+    changes.iter().map(|command| command.ext.get("changedBy").unwrap_or("nobody").to_owned()).collect()
+}
+
 /// Gives the message back after each delivery, asking for so many milliseconds.
 async fn give_back(world: &World, peer: &mut Peer, how: &ReceiveMessageRequest, asks: &[i64]) {
     for (delivery, ms) in (1..).zip(asks) {
@@ -42,6 +48,7 @@ async fn a_push_consumer_that_asks_for_no_time_waits_as_its_group_says() {
     peer.send(vec![message("ID")]).await;
     give_back(&world, &mut peer, &auto_renew(), &[0, 0, 0, 5_000]).await;
     assert_eq!(asked_for(&world), [10_000, 30_000, 60_000, 5_000], "the documented ladder, and what it does ask for");
+    assert_eq!(on_behalf_of(&world), ["client"; 4], "it waits for a retry");
 }
 
 #[tokio::test]
@@ -67,4 +74,5 @@ async fn a_simple_consumer_gets_what_it_asks_for() {
     let foreign = peer.receive(receive()).await.handles().remove(0);
     assert_eq!(code(pusher.change(&foreign, 0).await.status), Code::Ok);
     assert_eq!(asked_for(&world), [0, 3_000, 0]);
+    assert_eq!(on_behalf_of(&world), ["extension", "extension", "client"], "a simple consumer holds it until then");
 }

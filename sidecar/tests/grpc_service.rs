@@ -23,7 +23,7 @@ async fn a_route_names_the_queues_the_types_and_the_way_the_client_came() {
     let world = World::new().await;
     world.brokers.topic("two", "MIXED", 2);
     world.brokers.topic("untyped", "", 1);
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let answer = route(&mut peer, "two").await;
     assert_eq!(answer.message_queues.len(), 8);
     for (n, queue) in answer.message_queues.iter().enumerate() {
@@ -47,7 +47,7 @@ async fn assignments_are_brokers_or_for_ordered_groups_queues() {
         consume_message_orderly: true,
         ..group("ordered")
     });
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     for (group, wanted) in [
         ("g", vec![("broker-a", -1), ("broker-b", -1)]),
         ("ordered", (0..8).map(|n| (BROKERS[n / 4], n as i32 % 4)).collect()),
@@ -66,7 +66,7 @@ async fn assignments_are_brokers_or_for_ordered_groups_queues() {
 #[tokio::test]
 async fn each_message_of_a_send_has_its_own_entry() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let answer = peer.send(messages(3)).await;
     assert_eq!(code(answer.status), Code::Ok);
     let ids = answer.entries.iter().map(|entry| entry.message_id.as_str()).collect::<Vec<_>>();
@@ -81,7 +81,7 @@ async fn each_message_of_a_send_has_its_own_entry() {
 #[tokio::test]
 async fn what_is_stored_with_a_message() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let mut sent = message("ID");
     sent.user_properties.insert("größe".into(), "中".into());
     let system = sent.system_properties.as_mut().expect("system properties");
@@ -118,7 +118,7 @@ async fn what_is_stored_with_a_message() {
 async fn messages_of_a_group_go_to_one_queue_in_their_order() {
     let world = World::new().await;
     world.brokers.topic("fifo", "FIFO", 2);
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let fifo = |id: &str, group: &str| {
         let mut message = message(id);
         message.topic = Some(resource("fifo"));
@@ -146,7 +146,7 @@ async fn messages_of_a_group_go_to_one_queue_in_their_order() {
 async fn ungrouped_messages_take_turns_over_all_queues() {
     let world = World::new().await;
     world.brokers.topic("two", "NORMAL", 2);
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     for n in 0..16 {
         let message = v2::Message { topic: Some(resource("two")), ..message(&format!("M{n}")) };
         assert_eq!(code(peer.send(vec![message]).await.status), Code::Ok);
@@ -161,7 +161,7 @@ async fn ungrouped_messages_take_turns_over_all_queues() {
 #[tokio::test]
 async fn how_a_brokers_answer_to_a_send_reaches_the_client() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     for (answer, wanted) in [
         (response::SYSTEM_BUSY, Code::TooManyRequests),
         (response::TOPIC_NOT_EXIST, Code::TopicNotFound),
@@ -184,7 +184,7 @@ async fn how_a_brokers_answer_to_a_send_reaches_the_client() {
 async fn a_send_that_succeeds_in_part_says_which() {
     let world = World::new().await;
     world.brokers.topic("fifo", "FIFO", 1);
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let fifo = |id: &str| {
         let mut message = message(id);
         message.topic = Some(resource("fifo"));
@@ -201,7 +201,7 @@ async fn a_send_that_succeeds_in_part_says_which() {
 #[tokio::test]
 async fn with_the_type_check_off_any_type_may_go_anywhere() {
     let world = World::with(Config { enable_topic_message_type_check: false, ..config() }).await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let mut grouped = message("ID");
     grouped.system_properties.as_mut().expect("system properties").message_group = Some("mg".into());
     assert_eq!(code(peer.send(vec![grouped]).await.status), Code::Ok);
@@ -211,7 +211,7 @@ async fn with_the_type_check_off_any_type_may_go_anywhere() {
 #[tokio::test]
 async fn a_wrong_type_is_named() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let mut grouped = message("ID");
     grouped.system_properties.as_mut().expect("system properties").message_group = Some("mg".into());
     let status = peer.send(vec![message("A"), grouped]).await.status.expect("a status");
@@ -288,7 +288,7 @@ async fn an_ack_needs_no_settings() {
     let mut known = world.client("known", simple()).await;
     known.send(messages(1)).await;
     let handles = known.receive(receive()).await.handles();
-    let mut stranger = Peer { client: world.connect().await, id: "stranger".into(), telemetry: None };
+    let mut stranger = world.peer("stranger").await;
     assert_eq!(code(stranger.ack(&handles).await.status), Code::Ok);
     assert_eq!(world.brokers.acked("g"), 1);
 }
@@ -410,7 +410,7 @@ async fn requests_name_the_group_the_topic_and_the_lease() {
 #[tokio::test]
 async fn calls_that_are_not_built_say_so() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     let pull = peer.client.pull_message(request_of("c", v2::PullMessageRequest::default())).await.err();
     let update = peer.client.update_offset(request_of("c", v2::UpdateOffsetRequest::default())).await.err();
     let get = peer.client.get_offset(request_of("c", v2::GetOffsetRequest::default())).await.err();

@@ -27,7 +27,7 @@ fn fifo(settings: &Settings) -> Option<bool> {
 }
 
 async fn refused(world: &World, settings: Settings) -> tonic::Status {
-    let mut peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let mut peer = world.peer("c").await;
     peer.open(settings).await.expect_err("refused")
 }
 
@@ -41,7 +41,7 @@ async fn the_first_answer_is_true() {
         ..group("ordered")
     });
     for n in 0..20 {
-        let mut peer = Peer { client: world.connect().await, id: format!("c{n}"), telemetry: None };
+        let mut peer = world.peer(&format!("c{n}")).await;
         let own = consumer("ordered", "t", v2::ClientType::PushConsumer);
         let answer = peer.open(own.clone()).await.expect("settings");
         assert_eq!(
@@ -59,7 +59,7 @@ async fn the_first_answer_is_true() {
 #[tokio::test]
 async fn a_producer_may_name_topics_that_do_not_exist() {
     let world = World::new().await;
-    let mut peer = Peer { client: world.connect().await, id: "p".into(), telemetry: None };
+    let mut peer = world.peer("p").await;
     let settings = settings_of(peer.open(producer(&["nosuch"])).await.expect("settings"));
     let Some(PubSub::Publishing(publishing)) = settings.pub_sub else { panic!("no publishing") };
     assert_eq!((publishing.max_body_size, publishing.validate_message_type), (4_194_304, true));
@@ -362,7 +362,7 @@ async fn a_receive_that_overtook_the_settings_waits_for_them() {
     // It waits for a second, by the clock of the machine, which may stand still meanwhile; but not each time.
     for n in 0..TRIES {
         let id = format!("early-{n}");
-        let mut early = Peer { client: world.connect().await, id: id.clone(), telemetry: None };
+        let mut early = world.peer(&id).await;
         let answer = async { early.receive(v2::ReceiveMessageRequest { auto_renew: false, ..receive() }).await };
         let settings = async {
             tokio::task::yield_now().await;
@@ -382,7 +382,7 @@ async fn a_receive_that_overtook_the_settings_waits_for_them() {
 async fn a_consumer_that_goes_on_without_settings_counts_as_alive_and_is_served_in_the_end() {
     let world = World::new().await;
     tokio::spawn(world.sessions.clone().run(world.stop.clone()));
-    let mut peer = Peer { client: world.connect().await, id: "moved".into(), telemetry: None };
+    let mut peer = world.peer("moved").await;
     peer.send(messages(1)).await;
     assert_eq!(world.brokers.seen(own::VOUCH_FOR_CLIENTS).len(), 0, "who sends holds nothing");
     let request = || v2::ReceiveMessageRequest { auto_renew: true, invisible_duration: None, ..receive() };
@@ -446,7 +446,7 @@ async fn a_poll_keeps_its_client_alive() {
     let world = World::new().await;
     let mut a = world.client("a", push()).await;
     world.brokers.hold_polls(true);
-    let mut poller = Peer { client: a.client.clone(), id: "a".into(), telemetry: None };
+    let mut poller = Peer { client: a.client.clone(), id: "a".into(), credentials: None, telemetry: None };
     let waiting = tokio::spawn(async move { poller.receive(receive()).await });
     world.until("the poll waits", || world.brokers.seen(request::POP_MESSAGE).len() == 1).await;
     a.telemetry = None;

@@ -34,7 +34,7 @@ fn end(message_id: &str, transaction_id: &str, resolution: TransactionResolution
 async fn world() -> (World, Peer) {
     let world = World::new().await;
     world.brokers.topic("trans", "TRANSACTION", 2);
-    let peer = Peer { client: world.connect().await, id: "c".into(), telemetry: None };
+    let peer = world.peer("c").await;
     (world, peer)
 }
 

@@ -13,6 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use waybill_ops::config::Live;
+use waybill_sidecar::access::Access;
 use waybill_sidecar::backend::{BackendMetrics, MessageService, Voucher};
 use waybill_sidecar::config::Config;
 use waybill_sidecar::grpc::{Messaging, Metrics, Parts, router};
@@ -147,6 +148,7 @@ impl SidecarNode {
             messages,
             receipts: receipts.clone(),
             sessions: sessions.clone(),
+            access: Access::new(live.clone()).expect("nobody is asked who it is"),
             config: live.clone(),
             clock,
             metrics: Metrics::default(),

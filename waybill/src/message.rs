@@ -28,7 +28,8 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Endpoint {
-    /// Where clients connect: host:port of a Waybill sidecar or an Apache proxy
+    /// Where clients connect: host:port of a Waybill sidecar or an Apache proxy. If it asks for credentials, set WAYBILL_ACCESS_KEY and
+    /// WAYBILL_SECRET_KEY in the environment
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:8081", value_parser = address::parse)]
     pub(crate) endpoint: String,
 }

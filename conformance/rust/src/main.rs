@@ -77,6 +77,10 @@ impl Agent {
         let mut option = ClientOption::default();
         option.set_access_url(&self.endpoint);
         option.set_enable_tls(c["tls"].as_bool().unwrap_or(false));
+        if let (Some(access_key), Some(secret_key)) = (c["credentials"][0].as_str(), c["credentials"][1].as_str()) {
+            option.set_access_key(access_key);
+            option.set_secret_key(secret_key);
+        }
         option.set_timeout(self.request_timeout);
         option.set_long_polling_timeout(Duration::from_secs(c["await_s"].as_u64().unwrap_or(10)));
         option

@@ -85,7 +85,8 @@ impl ConfigError {
         let missing = said.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
         let reason = match missing {
             Some((field, _place)) => format!("{field} is missing"),
-            None => "what is written there is not what belongs there (and not repeated here: the file holds secrets)".to_owned(),
+            None => "what is written there is not what belongs there (and not repeated here: the file holds secrets)"
+                .to_owned(),
         };
         let line = error.location().filter(|at| at.line() > 0).and_then(|at| usize::try_from(at.line()).ok());
         Self { file: path.to_owned(), line, key: None, reason }

@@ -94,6 +94,7 @@ impl MessageService {
 fn changed_by(caller: Caller) -> ChangedBy {
     match caller {
         Caller::Client => ChangedBy::Client,
+        Caller::Extension => ChangedBy::Extension,
         Caller::Renewal => ChangedBy::Renewal,
         Caller::Disconnect | Caller::Undelivered | Caller::Filter => ChangedBy::Return,
     }

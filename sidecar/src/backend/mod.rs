@@ -23,6 +23,7 @@ mod receipts;
 mod remote;
 mod send;
 mod service;
+mod signing;
 mod superseded;
 mod transactions;
 mod transport;
@@ -36,6 +37,7 @@ pub use self::{
     metrics::BackendMetrics,
     remote::{RemoteOptions, RemoteTransport},
     service::MessageService,
+    signing::Signing,
     transactions::{Announcer, EndTransaction},
     transport::{Transport, TransportError},
     types::*,

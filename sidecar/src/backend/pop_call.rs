@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use tokio::{sync::oneshot, time::Instant};
-use waybill_protocol::remoting::{Command, PopMessageRequestHeader, codes::request};
+use waybill_protocol::remoting::{Command, PopMessageRequestHeader, SUBSCRIBED_TOPICS, codes::request};
 
 use super::{
     error::{BackendError, Subject, from_response},
@@ -111,7 +111,10 @@ impl MessageService {
             attempt_id: request.attempt_id.clone(),
             client_id: Some(request.client_id.clone()),
         };
-        let command = Command::request(request::POP_MESSAGE).with_header(&header);
+        let mut command = Command::request(request::POP_MESSAGE).with_header(&header);
+        if let Some(topics) = &request.subscribed_topics {
+            command.ext.set(SUBSCRIBED_TOPICS, &**topics);
+        }
         let timeout = self.poll_timeout(request.poll_ms).saturating_add(LATE_ANSWER);
         let answer = self.ask(broker, &request.topic, command, timeout).await?;
         let error = from_response(&answer, Subject { topic: &request.topic, group: &request.group, by_handle: false });

@@ -115,6 +115,8 @@ pub struct PopRequest {
     pub fifo: bool,
     /// The same id again means: the answer to the last attempt was not seen (FIFO only).
     pub attempt_id: Option<String>,
+    /// All topics that the client subscribes to, sorted and joined by commas, if that is known.
+    pub subscribed_topics: Option<Arc<str>>,
 }
 
 /// How a pop ended.

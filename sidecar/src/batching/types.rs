@@ -17,7 +17,7 @@ pub enum Kind {
 /// On whose behalf a lease is changed or ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Caller {
-    /// The client asked for it.
+    /// The client asked for it: it is done with the message, or gives it back.
     Client,
     /// A lease that this sidecar keeps is due.
     Renewal,
@@ -27,11 +27,14 @@ pub enum Caller {
     Undelivered,
     /// Messages of a pop that are not for the client: they match no filter, or nobody waits for them any more.
     Filter,
+    /// A simple consumer asked for it, and holds the message until the new end.
+    Extension,
 }
 
 impl Caller {
     /// All of them, in the order of their values.
-    pub const ALL: [Self; 5] = [Self::Client, Self::Renewal, Self::Disconnect, Self::Undelivered, Self::Filter];
+    pub const ALL: [Self; 6] =
+        [Self::Client, Self::Renewal, Self::Disconnect, Self::Undelivered, Self::Filter, Self::Extension];
 }
 
 /// What one request can be about: leases of one consumer group on one topic, as the broker keeps it.

@@ -69,7 +69,7 @@ const LIMIT: Allowed = Allowed::Number(-1, i32::MAX as i64);
 keys! {
     /// Where to ask for routes: `host:port`, several separated by `;` or `,`. Name servers and Waybill brokers alike;
     /// every one is asked.
-    namesrv_addr: String = "namesrvAddr", "", Allowed::Text(address_list, "at least one host:port"), "", Restart;
+    namesrv_addr: String = "namesrvAddr", "", Allowed::Text(address_list, "at least one host:port"), "", Dynamic;
     /// The cluster whose brokers are asked for a consumer group of which no topic is known.
     cluster_name: String = "rocketMQClusterName", "DefaultCluster", Allowed::Text(any_text, "a name"), "", Dynamic;
     /// The address that gRPC clients connect to; `::` listens on IPv4 and IPv6.
@@ -91,6 +91,13 @@ keys! {
     tls_cert_watch_interval_ms: i64 = "tlsCertWatchIntervalMs", HOUR, Allowed::Number(SECOND, DAY), "ms", Restart;
     /// A connection that does not come to speak HTTP/2 by then, TLS handshake included, is closed.
     tls_handshake_timeout_ms: i64 = "tlsHandshakeTimeoutMillis", 10 * SECOND, Allowed::Number(100, 5 * MINUTE), "ms", Restart;
+
+    /// Ask every client for the credentials of a user: access-control.md.
+    authentication_enabled: bool = "authenticationEnabled", false, Allowed::Bool, "", Restart;
+    /// Let users do only what they have a permission for. Needs `authenticationEnabled`.
+    authorization_enabled: bool = "authorizationEnabled", false, Allowed::Bool, "", Dynamic;
+    /// YAML file with the users, their secret keys and permissions. Read again when it changes.
+    users_file_path: String = "usersFilePath", "", Allowed::Text(any_text, "a path"), "", Restart;
 
     /// Connections from clients at the same time. More are closed at once.
     grpc_max_connections: i64 = "grpcMaxConnections", 10_000, ANY_COUNT, "", Restart;
@@ -204,10 +211,13 @@ keys! {
         "subscriptionGroupConfigCacheExpiredSeconds", 300, Allowed::Number(1, 86_400), "s", Dynamic;
     /// Settings of a consumer group are asked for again when they are used and so old.
     subscription_group_config_cache_refresh_seconds: i64 =
-        "subscriptionGroupConfigCacheRefreshSeconds", 5, Allowed::Number(1, 86_400), "s", Dynamic;
+        "subscriptionGroupConfigCacheRefreshSeconds", 3, Allowed::Number(1, 86_400), "s", Dynamic;
     /// The most consumer groups whose settings are remembered.
     subscription_group_config_cache_max_num: i64 = "subscriptionGroupConfigCacheMaxNum", 20_000, ANY_COUNT, "", Restart;
 
+    /// YAML file with `accessKey` and `secretKey`, for brokers that ask who calls: Apache's with access control. Read again when it
+    /// changes.
+    broker_credentials_path: String = "brokerCredentialsPath", "", Allowed::Text(any_text, "a path"), "", Restart;
     /// How long a connection to a broker may take to be made.
     backend_connect_timeout_ms: i64 = "backendConnectTimeoutMillis", 1_500, Allowed::Number(10, MINUTE), "ms", Restart;
     /// How long a broker may take to answer, long polls aside.

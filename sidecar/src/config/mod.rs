@@ -37,6 +37,7 @@ impl Validate for Config {
             }
         }
         self.check_tls()?;
+        self.check_access()?;
         self.check_pairs()
     }
 }
@@ -52,6 +53,18 @@ impl Config {
             _ => return Ok(()),
         };
         Err(Invalid::new(given, format!("needs {missing}, which is not set; set both or neither")))
+    }
+
+    fn check_access(&self) -> Result<(), Invalid> {
+        if self.authentication_enabled && self.users_file_path.is_empty() {
+            let reason = "needs usersFilePath, which is not set: there would be no user";
+            return Err(Invalid::new("authenticationEnabled", reason));
+        }
+        if self.authorization_enabled && !self.authentication_enabled {
+            let reason = "needs authenticationEnabled: what somebody may do depends on who it is";
+            return Err(Invalid::new("authorizationEnabled", reason));
+        }
+        Ok(())
     }
 
     /// Keys that must fit each other. The one that is not at its default is named: that one was set, and so has a line.

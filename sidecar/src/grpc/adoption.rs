@@ -33,7 +33,8 @@ pub(super) async fn profile(
     let own = settings_of((group, topic), request);
     let known = room.messages.group_config(group, Some(topic)).await?;
     let merged = Arc::new(merge(&own, &known, &room.config.get()));
-    let profile = Profile { group: Some(group.into()), own: Arc::new(own), merged };
+    // Of all its topics, one receive shows one.
+    let profile = Profile { subscribed: "".into(), ..Profile::new(Some(group.into()), Arc::new(own), merged) };
     room.sessions.adopt(&caller.client_id, profile.clone()).map_err(|_full| Problem::TooManyClients)?;
     tracing::info!(client_id = caller.client_id, group, "a client that sends no settings is served without them");
     Ok(profile)

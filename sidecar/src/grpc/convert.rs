@@ -1,5 +1,6 @@
 //! Messages between the form of the gRPC interface and the form that brokers store.
 
+use bytes::Bytes;
 use md5::{Digest as _, Md5};
 use prost_types::Timestamp;
 use waybill_protocol::{
@@ -8,7 +9,7 @@ use waybill_protocol::{
 };
 
 use super::errors::Problem;
-use super::validate;
+use super::{body, validate};
 use crate::backend::{OutgoingMessage, PoppedMessage};
 
 /// The stored form of a message. `peer` is the client's host, for messages that do not name theirs.
@@ -65,29 +66,26 @@ pub(super) fn born_ms(system: &SystemProperties, now_ms: i64) -> i64 {
     if ms > 0 { ms } else { now_ms }
 }
 
-/// The form in which a client gets a message. The body stays as it is stored and is labelled with its encoding.
+/// The form in which a client gets a message. `body_max`: see [`message`].
 #[must_use]
-pub(super) fn incoming(popped: PoppedMessage) -> Message {
+pub(super) fn incoming(popped: PoppedMessage, body_max: usize) -> Message {
     let PoppedMessage { message: stored, handle, message_id } = popped;
-    let mut message = message(stored, message_id);
+    let mut message = message(stored, message_id, body_max);
     if let Some(system) = &mut message.system_properties {
         system.receipt_handle = Some(handle.to_string());
     }
     message
 }
 
-/// The same of a message that is not delivered.
+/// The same of a message that is not delivered. The body stays as it is stored and is labelled with its encoding; but what clients cannot
+/// read is decompressed, if that makes at most `body_max` bytes.
 #[must_use]
-pub(super) fn message(stored: StoredMessage, message_id: String) -> Message {
-    let mut message = Message {
-        topic: Some(Resource { resource_namespace: String::new(), name: stored.topic.clone() }),
-        body: stored.body.clone(),
-        ..Message::default()
-    };
+pub(super) fn message(stored: StoredMessage, message_id: String, body_max: usize) -> Message {
+    let (body, encoding) = readable(&stored, &message_id, body_max);
     let mut system = SystemProperties {
         message_id,
-        body_digest: Some(digest(&stored.body)),
-        body_encoding: encoding(stored.sys_flag).into(),
+        body_digest: Some(digest(&body)),
+        body_encoding: encoding.into(),
         message_type: MessageType::Normal.into(),
         born_timestamp: Some(timestamp(stored.born_timestamp)),
         store_timestamp: Some(timestamp(stored.store_timestamp)),
@@ -97,6 +95,8 @@ pub(super) fn message(stored: StoredMessage, message_id: String) -> Message {
         delivery_attempt: Some(stored.reconsume_times.saturating_add(1)),
         ..SystemProperties::default()
     };
+    let topic = Some(Resource { resource_namespace: String::new(), name: stored.topic.clone() });
+    let mut message = Message { topic, body, ..Message::default() };
     read_properties(&stored, &mut message, &mut system);
     if system.born_host.is_empty() {
         system.born_host = stored.born_host.ip().to_string();
@@ -160,8 +160,20 @@ fn digest(body: &[u8]) -> Digest {
     Digest { r#type: DigestType::Md5.into(), checksum }
 }
 
-fn encoding(flag: i32) -> Encoding {
-    if flag & sys_flag::COMPRESSED != 0 { Encoding::Gzip } else { Encoding::Identity }
+/// The body as it goes to a client, and its encoding. What nobody can make readable goes as it is, under the only label there is for it:
+/// the client says that it is corrupt, and it ends as a dead letter instead of being lost.
+fn readable(stored: &StoredMessage, message_id: &str, body_max: usize) -> (Bytes, Encoding) {
+    if stored.sys_flag & sys_flag::COMPRESSED == 0 {
+        return (stored.body.clone(), Encoding::Identity);
+    }
+    match body::decompressed(&stored.body, body_max) {
+        Ok(Some(body)) => (body, Encoding::Identity),
+        Ok(None) => (stored.body.clone(), Encoding::Gzip),
+        Err(error) => {
+            tracing::warn!(topic = stored.topic, message_id, %error, "a compressed body goes to clients as it is");
+            (stored.body.clone(), Encoding::Gzip)
+        }
+    }
 }
 
 /// A moment from milliseconds since the epoch.
@@ -197,7 +209,7 @@ mod tests {
     }
 
     fn system(pairs: &[(&str, &str)]) -> SystemProperties {
-        incoming(stored(pairs)).system_properties.expect("system properties")
+        incoming(stored(pairs), 5).system_properties.expect("system properties")
     }
 
     #[test]
@@ -221,7 +233,7 @@ mod tests {
         let out = outgoing(sent, "10.0.0.9").expect("it can be sent");
         let mut popped = stored(&[]);
         popped.message.properties = out.properties;
-        let got = incoming(popped);
+        let got = incoming(popped, 5);
         assert_eq!(got.topic.map(|topic| topic.name), Some("t".into()));
         assert_eq!(got.user_properties, [("größe", "中=1"), ("a/b", "")].map(|(k, v)| (k.into(), v.into())).into());
         let system = got.system_properties.expect("system properties");
@@ -280,14 +292,28 @@ mod tests {
     }
 
     #[test]
-    fn compressed_bodies_are_labelled_and_left_alone() {
+    fn gzip_is_labelled_and_left_alone_and_what_clients_cannot_read_is_decompressed() {
         let gzip = SystemProperties { body_encoding: Encoding::Gzip.into(), ..Default::default() };
         assert_eq!(sys_flag_of(&gzip), sys_flag::COMPRESSED);
-        let mut popped = stored(&[]);
-        popped.message.sys_flag = sys_flag::COMPRESSED | sys_flag::COMPRESSION_ZLIB;
-        let got = incoming(popped);
-        assert_eq!(got.system_properties.map(|system| system.body_encoding()), Some(Encoding::Gzip));
-        assert_eq!(got.body, "hello");
+        let gzip = "1f8b0800000000000003cb48cdc9c9070086a6103605000000";
+        let zlib = "785ecb48cdc9c90700062c0215";
+        let got = |flag: i32, digits: &str, body_max: usize| {
+            let mut popped = stored(&[]);
+            popped.message.sys_flag = flag;
+            popped.message.body = hex::decode(digits).expect("digits").into();
+            let got = incoming(popped, body_max);
+            let system = got.system_properties.expect("system properties");
+            assert_eq!(system.body_digest, Some(digest(&got.body)), "of what is transmitted");
+            (hex::encode(&got.body), system.body_encoding())
+        };
+        let hello = hex::encode("hello");
+        assert_eq!(got(sys_flag::COMPRESSED, gzip, 5), (gzip.to_owned(), Encoding::Gzip));
+        for flag in [sys_flag::COMPRESSED | sys_flag::COMPRESSION_ZLIB, sys_flag::COMPRESSED] {
+            assert_eq!(got(flag, zlib, 5), (hello.clone(), Encoding::Identity), "new and old producers");
+        }
+        assert_eq!(got(sys_flag::COMPRESSED, zlib, 4), (zlib.to_owned(), Encoding::Gzip), "too large");
+        assert_eq!(got(sys_flag::COMPRESSED, &hello, 5), (hello.clone(), Encoding::Gzip), "in no format");
+        assert_eq!(got(0, zlib, 5), (zlib.to_owned(), Encoding::Identity), "nobody says that it is compressed");
     }
 
     #[test]
@@ -296,7 +322,7 @@ mod tests {
         popped.message.reconsume_times = i32::MAX;
         popped.message.born_timestamp = i64::MIN;
         popped.message.store_timestamp = i64::MAX;
-        let system = incoming(popped).system_properties.expect("system properties");
+        let system = incoming(popped, 5).system_properties.expect("system properties");
         assert_eq!(system.delivery_attempt(), i32::MAX);
         assert!(system.born_timestamp.is_some_and(|at| at.nanos >= 0));
         assert_eq!(born_ms(&SystemProperties { born_timestamp: Some(timestamp(-5)), ..Default::default() }, 9), 9);

@@ -6,6 +6,7 @@
 use waybill_protocol::grpc::v2::{Code, Status};
 use waybill_protocol::{message::MAX_PROPERTIES, names::NameError};
 
+use crate::access::Refusal;
 use crate::backend::BackendError;
 use crate::limits;
 
@@ -13,6 +14,8 @@ use crate::limits;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     // Who calls
+    #[error(transparent)]
+    Access(#[from] Refusal),
     #[error("client id cannot be empty")]
     ClientIdRequired,
     #[error("client id cannot be longer than {} bytes", limits::CLIENT_ID_BYTES)]
@@ -188,6 +191,8 @@ impl Problem {
     #[must_use]
     pub(super) fn code(&self) -> Code {
         match self {
+            Self::Access(refusal) if refusal.is_forbidden() => Code::Forbidden,
+            Self::Access(_) => Code::Unauthorized,
             Self::ClientIdRequired | Self::ClientIdTooLong => Code::ClientIdRequired,
             Self::NoSettings | Self::WrongClientType(_) => Code::UnrecognizedClientType,
             Self::TooManyClients | Self::FlowLimit | Self::PollingFull => Code::TooManyRequests,
@@ -261,10 +266,12 @@ impl Problem {
     #[must_use]
     pub(super) fn stream_error(&self) -> tonic::Status {
         let text = match self {
-            Self::NoPublishingOrSubscription | Self::ClientIdRequired => self.to_string(),
+            Self::NoPublishingOrSubscription | Self::ClientIdRequired | Self::Access(_) => self.to_string(),
             _ => format!("process client telemetryCommand failed. {self}"),
         };
         match (self, self.code() as i32) {
+            (Self::Access(refusal), _) if refusal.is_forbidden() => tonic::Status::permission_denied(text),
+            (Self::Access(_), _) => tonic::Status::unauthenticated(text),
             (Self::Backend(error), _) if error.is_retryable() => tonic::Status::unavailable(text),
             (Self::TooManyClients | Self::FlowLimit, _) => tonic::Status::resource_exhausted(text),
             (_, 40_000..=49_999) => tonic::Status::invalid_argument(text),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tonic::metadata::MetadataMap;
 
 use super::errors::Problem;
+use crate::access::{Access, Pass};
 use crate::limits;
 
 /// Clients before this version know no ILLEGAL_POLLING_TIME.
@@ -15,6 +16,8 @@ const POLLING_TIME_SINCE: &str = "5.0.3";
 pub(super) struct Caller {
     /// `x-mq-client-id`: the identity of the client everywhere.
     pub(super) client_id: String,
+    /// Who it is for access control.
+    pub(super) pass: Pass,
     /// `x-mq-client-version`, as it was sent.
     version: Option<String>,
     /// `x-mq-namespace`: the namespace of whatever the call names without saying one; empty = none.
@@ -24,9 +27,16 @@ pub(super) struct Caller {
 }
 
 impl Caller {
+    /// Lets the caller of a call in, if it may come in.
+    pub(super) fn admit(metadata: &MetadataMap, access: &Access) -> Result<Self, Problem> {
+        let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
+        let pass = access.authenticate(text("authorization"), text("x-mq-date-time"))?;
+        Ok(Self { pass, ..Self::read(metadata)? })
+    }
+
     /// Reads the metadata of a call. Only the client id is required; what is unknown or malformed otherwise is as if it
     /// were absent.
-    pub(super) fn read(metadata: &MetadataMap) -> Result<Self, Problem> {
+    fn read(metadata: &MetadataMap) -> Result<Self, Problem> {
         let text = |key: &str| metadata.get(key).and_then(|value| value.to_str().ok());
         let client_id = text("x-mq-client-id").unwrap_or_default().trim();
         if client_id.is_empty() {
@@ -37,6 +47,7 @@ impl Caller {
         }
         Ok(Self {
             client_id: client_id.to_owned(),
+            pass: Pass::default(),
             version: text("x-mq-client-version").map(str::to_owned),
             namespace: text("x-mq-namespace").unwrap_or_default().trim().to_owned(),
             deadline: text("grpc-timeout").and_then(parse_timeout),

@@ -6,6 +6,7 @@
 
 mod ack_message;
 mod adoption;
+mod body;
 mod change_invisible_duration;
 mod convert;
 mod end_transaction;
@@ -16,6 +17,7 @@ mod heartbeat;
 mod metadata;
 mod metrics;
 mod named;
+mod needs;
 mod notify_client_termination;
 mod orphans;
 mod query_assignment;
@@ -35,13 +37,17 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use waybill_ops::{clock::Clock, config::Live};
 
+use self::errors::Problem;
 use self::gates::Gates;
+use self::metadata::Caller;
 pub use self::metrics::Metrics;
 pub use self::orphans::Orphans;
 pub use self::server::{SERVICE, Served, router};
 pub use self::service::Messaging;
+use crate::access::Access;
 use crate::backend::MessageService;
 use crate::config::Config;
+use crate::limits;
 use crate::receipts::Receipts;
 use crate::session::Sessions;
 
@@ -54,6 +60,8 @@ pub struct Parts {
     pub receipts: Receipts,
     /// The clients.
     pub sessions: Sessions,
+    /// Who may do what.
+    pub access: Access,
     /// The configuration, which may change at any time.
     pub config: Arc<Live<Config>>,
     /// Tells the time.
@@ -71,6 +79,7 @@ struct Room {
     messages: MessageService,
     receipts: Receipts,
     sessions: Sessions,
+    access: Access,
     config: Arc<Live<Config>>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
@@ -81,12 +90,25 @@ struct Room {
 
 impl Room {
     fn new(parts: Parts) -> Self {
-        let Parts { messages, receipts, sessions, config, clock, metrics, draining, stop } = parts;
-        Self { messages, receipts, sessions, config, clock, metrics, draining, stop, gates: Gates::default() }
+        let Parts { messages, receipts, sessions, access, config, clock, metrics, draining, stop } = parts;
+        let gates = Gates::default();
+        Self { messages, receipts, sessions, access, config, clock, metrics, draining, stop, gates }
+    }
+
+    /// Whether the caller is the client that it names, as far as users go: that client consumes in a group that the user may consume in.
+    fn may_speak_for(&self, caller: &Caller) -> Result<(), Problem> {
+        let group = self.sessions.profile(&caller.client_id).and_then(|profile| profile.group);
+        Ok(self.access.authorize(&caller.pass, group.as_deref().map(needs::in_group))?)
     }
 
     /// How long a broker may take to answer what it does not wait for.
     fn broker_timeout(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.config.get().backend_request_timeout_ms).unwrap_or_default())
+    }
+
+    /// How many bytes a body may have that is decompressed for a client.
+    fn body_max(&self) -> usize {
+        let limit = usize::try_from(self.config.get().max_message_size).ok();
+        limit.filter(|limit| *limit > 0).unwrap_or(limits::BODY_BYTES_MAX)
     }
 }

@@ -18,7 +18,11 @@ use waybill_protocol::{
 
 pub(super) use self::delivery::ReceiveStream;
 use self::delivery::{Delivery, Outcome};
-use super::{Room, adoption, errors, errors::Problem, gates::Permit, metadata::Caller, named::Named as _, validate};
+use super::{
+    Room, adoption, errors, errors::Problem, gates::Permit, metadata::Caller, named::Named as _, needs,
+    needs::Needs as _, validate,
+};
+use crate::access::Pass;
 use crate::backend::{BackendError, ForwardRequest, LeaseRef, PopRequest, PopResult, PopStatus, PoppedMessage};
 use crate::batching;
 use crate::config::Config;
@@ -29,12 +33,18 @@ use crate::session::{Profile, is_fifo, max_attempts};
 /// A receive that was found to be in order.
 struct Receive {
     pop: PopRequest,
+    /// Who receives, for access control.
+    pass: Pass,
+    lease: Lease,
     /// How the leases are kept, if this sidecar keeps them.
     mode: Option<Mode>,
     /// Messages delivered so often are dead.
     max_attempts: i32,
     permit: Permit,
 }
+
+/// How often a poll that waits looks whether messages are to be given out in another way by now.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// The answer. It begins at once with an error, or when the poll has ended.
 pub(super) async fn answer(
@@ -60,6 +70,7 @@ pub(super) async fn answer(
 }
 
 async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest) -> Result<Receive, Problem> {
+    room.access.authorize(&caller.pass, request.needs())?;
     let permit = room.gates.receive()?;
     room.sessions.heard(&caller.client_id);
     let queue = request.message_queue.clone().unwrap_or_default();
@@ -79,17 +90,7 @@ async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest
     let filter = validate::filter(request.filter_expression.as_ref())?;
     let attempt_id = validate::attempt_id(request.attempt_id)?;
     let facts = GroupFacts::read(room, &profile, group, topic).await?;
-    let (mode, invisible_ms) = match lease {
-        Lease::Asked(ms) => (None, ms),
-        Lease::Promised => {
-            let (mode, ms) = receipts::promise(
-                ChannelKind::Grpc,
-                &PromiseSettings::of(&config, &facts.overrides, facts.consume_timeout_minutes),
-            );
-            (Some(mode), ms)
-        }
-        Lease::OfGroup => (None, receipts::lease_of_group(&config, facts.consume_timeout_minutes)),
-    };
+    let (mode, invisible_ms) = lease.comes_to(&config, &facts);
     let batch_max = i32::try_from(config.grpc_client_consumer_long_polling_batch_size).unwrap_or(1).max(1);
     let pop = PopRequest {
         client_id: caller.client_id.clone(),
@@ -102,11 +103,14 @@ async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest
         filter,
         fifo: facts.fifo,
         attempt_id,
+        subscribed_topics: profile.subscribed_with(topic),
     };
-    Ok(Receive { pop, mode, max_attempts: facts.max_attempts, permit })
+    let pass = caller.pass.clone();
+    Ok(Receive { pop, pass, lease, mode, max_attempts: facts.max_attempts, permit })
 }
 
 /// Who decides how long the messages are hidden.
+#[derive(Clone, Copy)]
 enum Lease {
     /// The client: so many milliseconds. It extends the lease itself.
     Asked(i64),
@@ -114,6 +118,23 @@ enum Lease {
     Promised,
     /// The group: keeping leases is switched off, and the client counts on it and names no duration.
     OfGroup,
+}
+
+impl Lease {
+    /// How leases are kept, if this sidecar keeps them, and how long messages are hidden at first, milliseconds.
+    fn comes_to(self, config: &Config, facts: &GroupFacts) -> (Option<Mode>, i64) {
+        match self {
+            Self::Asked(ms) => (None, ms),
+            Self::Promised => {
+                let (mode, ms) = receipts::promise(
+                    ChannelKind::Grpc,
+                    &PromiseSettings::of(config, &facts.overrides, facts.consume_timeout_minutes),
+                );
+                (Some(mode), ms)
+            }
+            Self::OfGroup => (None, receipts::lease_of_group(config, facts.consume_timeout_minutes)),
+        }
+    }
 }
 
 fn wanted_lease(auto_renew: bool, asked: Option<&prost_types::Duration>, config: &Config) -> Result<Lease, Problem> {
@@ -158,7 +179,7 @@ impl GroupFacts {
 
 /// Waits for messages.
 async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
-    let Receive { pop, mode, max_attempts, permit: _permit } = receive;
+    let Receive { pop, pass, lease, mode, max_attempts, permit: _permit } = receive;
     let _waits = room.metrics.waits();
     let began = tokio::time::Instant::now();
     let result = tokio::select! {
@@ -169,6 +190,12 @@ async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
             let _stopped = tokio::time::timeout_at(began + poll, room.stop.cancelled()).await;
             return Outcome::refused(&Problem::NoNewMessage);
         }
+        // The poll that is given up gives back what it finds.
+        refusal = room.access.revoked(&pass, needs::consuming(&pop.topic, &pop.group)) => {
+            return Outcome::refused(&refusal.into());
+        }
+        // The client asks again, and gets messages as they are to be given out now.
+        () = outdated(&room, &pop, lease, mode) => return Outcome::refused(&Problem::NoNewMessage),
         result = room.messages.pop(pop.clone()) => result,
     };
     let (outcome, rejected) = Sorter { room: &room, pop: &pop, mode, max_attempts }.sort(result);
@@ -177,6 +204,20 @@ async fn poll(room: Arc<Room>, receive: Receive) -> Outcome {
         tokio::spawn(async move { rejected.finish(&room, &pop).await });
     }
     outcome
+}
+
+/// Ends when messages are to be given out with other leases than this poll asks for: a switch was turned, here or for the group.
+async fn outdated(room: &Room, pop: &PopRequest, lease: Lease, mode: Option<Mode>) {
+    if let Lease::Asked(_) = lease {
+        return std::future::pending().await;
+    }
+    loop {
+        tokio::time::sleep(LOOK_AGAIN).await;
+        let Ok(group) = room.messages.group_config(&pop.group, Some(&pop.topic)).await else { continue };
+        if lease.comes_to(&room.config.get(), &GroupFacts::of(&group)) != (mode, pop.invisible_ms) {
+            return;
+        }
+    }
 }
 
 /// Decides what becomes of popped messages.

@@ -8,7 +8,8 @@ use waybill_protocol::grpc::v2::{self, Code, Status, messaging_service_server::M
 
 use super::gates::Family;
 use super::metadata::Caller;
-use super::named::Named as _;
+use super::named::Named;
+use super::needs::Needs;
 use super::{
     Parts, Room, ack_message, change_invisible_duration, end_transaction, errors::Problem, forward_to_dlq, heartbeat,
     notify_client_termination, query_assignment, query_route, recall_message, receive_message, send_message, telemetry,
@@ -30,10 +31,16 @@ impl Messaging {
 
     /// Lets a call in, or says why not.
     fn enter<Q>(&self, request: &Request<Q>, family: Family) -> Result<(Caller, super::gates::Permit), Problem> {
-        let caller = Caller::read(request.metadata())?;
+        let caller = Caller::admit(request.metadata(), &self.room.access)?;
         let permit = self.room.gates.call(family)?;
         self.room.sessions.heard(&caller.client_id);
         Ok((caller, permit))
+    }
+
+    /// Puts the namespace into the names of a request, and lets it pass if the caller may have it.
+    fn check<Q: Named + Needs>(&self, caller: &Caller, request: &mut Q) -> Result<(), Problem> {
+        request.resolve(&caller.namespace)?;
+        Ok(self.room.access.authorize(&caller.pass, request.needs())?)
     }
 
     /// Counts a call and makes an answer of whatever came of it.
@@ -97,7 +104,7 @@ macro_rules! unary {
         let result = match $self.enter(&$request, Family::$family) {
             Ok((caller, _permit)) => {
                 let mut request = $request.into_inner();
-                match request.resolve(&caller.namespace) {
+                match $self.check(&caller, &mut request) {
                     Ok(()) => $answer(&$self.room, &caller, request).await,
                     Err(problem) => Err(problem),
                 }
@@ -136,7 +143,7 @@ impl MessagingService for Messaging {
     }
 
     async fn receive_message(&self, request: Request<v2::ReceiveMessageRequest>) -> Reply<Self::ReceiveMessageStream> {
-        let caller = Caller::read(request.metadata());
+        let caller = Caller::admit(request.metadata(), &self.room.access);
         Ok(Response::new(receive_message::answer(&self.room, caller, request.into_inner()).await))
     }
 
@@ -156,7 +163,7 @@ impl MessagingService for Messaging {
     }
 
     async fn telemetry(&self, request: Request<Streaming<v2::TelemetryCommand>>) -> Reply<Self::TelemetryStream> {
-        let caller = Caller::read(request.metadata()).map_err(|problem| problem.stream_error())?;
+        let caller = Caller::admit(request.metadata(), &self.room.access).map_err(|problem| problem.stream_error())?;
         Ok(Response::new(telemetry::answer(&self.room, caller, request.into_inner())))
     }
 

@@ -15,7 +15,7 @@ use waybill_protocol::{
     remoting::SubscriptionGroupConfig,
 };
 
-use super::{Room, errors::Problem, metadata::Caller, named::Named as _, validate};
+use super::{Room, errors::Problem, metadata::Caller, named::Named as _, needs::Needs as _, validate};
 use crate::backend::BackendError;
 use crate::limits;
 use crate::session::{CommandSender, Profile, carry_over, merge, settings_command};
@@ -27,37 +27,45 @@ pub(super) type TelemetryStream = ReceiverStream<Result<TelemetryCommand, tonic:
 pub(super) fn answer(room: &Arc<Room>, caller: Caller, inbound: Streaming<TelemetryCommand>) -> TelemetryStream {
     let (sender, receiver) = mpsc::channel(limits::TELEMETRY_QUEUE);
     let stream = room.sessions.next_stream();
-    let Caller { client_id, namespace, .. } = caller;
-    let conversation = Conversation { room: room.clone(), client_id, namespace, stream, sender };
+    let conversation = Conversation { room: room.clone(), caller, stream, sender };
     tokio::spawn(conversation.run(inbound));
     ReceiverStream::new(receiver)
 }
 
 struct Conversation {
     room: Arc<Room>,
-    client_id: String,
-    /// Of names in settings that say none.
-    namespace: String,
+    caller: Caller,
     stream: u64,
     sender: CommandSender,
 }
 
 impl Conversation {
-    /// Ends when the client does, when its settings are refused, or when the process stops.
+    /// Ends when the client does, when its settings are refused, when its user may no longer have what they name, or when the
+    /// process stops.
     async fn run(self, mut inbound: Streaming<TelemetryCommand>) {
+        let mut known: Option<Arc<Settings>> = None;
         loop {
+            let needs = known.as_ref().map(|own| own.needs()).unwrap_or_default();
             let command = tokio::select! {
                 command = inbound.message() => command,
+                refusal = self.room.access.revoked(&self.caller.pass, needs) => {
+                    // A client that does not read learns it from its next call.
+                    let _full = self.sender.try_send(Err(Problem::from(refusal).stream_error()));
+                    break;
+                }
                 () = self.sender.closed() => break,
                 () = self.room.stop.cancelled() => break,
             };
             // An error here is the loss of the connection; both are the end of the client's side.
             let Ok(Some(command)) = command else { break };
-            self.room.sessions.heard(&self.client_id);
+            self.room.sessions.heard(&self.caller.client_id);
             // Answers to commands of the server: it has sent none that has an answer.
             let Some(Command::Settings(settings)) = command.command else { continue };
             let began = Instant::now();
-            let answer = self.settings(settings).await;
+            let answer = self.settings(settings).await.map(|(own, told)| {
+                known = Some(own);
+                told
+            });
             let code = answer.as_ref().map_or_else(Problem::code, |_| Code::Ok);
             self.room.metrics.call("Telemetry", code.into(), began.elapsed());
             let refused = answer.is_err();
@@ -66,18 +74,22 @@ impl Conversation {
                 break;
             }
         }
-        self.room.sessions.stream_closed(&self.client_id, self.stream);
+        self.room.sessions.stream_closed(&self.caller.client_id, self.stream);
     }
 
-    async fn settings(&self, mut own: Settings) -> Result<TelemetryCommand, Problem> {
-        own.resolve(&self.namespace)?;
+    /// The client's settings as they are from now on, and what it is told.
+    async fn settings(&self, mut own: Settings) -> Result<(Arc<Settings>, TelemetryCommand), Problem> {
+        own.resolve(&self.caller.namespace)?;
         let group = check(&own)?;
+        self.room.access.authorize(&self.caller.pass, own.needs())?;
+        self.room.may_speak_for(&self.caller)?;
         let merged = Arc::new(self.merged(&own, group.as_deref()).await?);
         let command = settings_command(&merged);
-        let profile = Profile { group, own: Arc::new(own), merged };
-        let registered = self.room.sessions.register(&self.client_id, profile, self.stream, self.sender.clone());
+        let own = Arc::new(own);
+        let profile = Profile::new(group, Arc::clone(&own), merged);
+        let registered = self.room.sessions.register(&self.caller.client_id, profile, self.stream, self.sender.clone());
         registered.map_err(|_full| Problem::TooManyClients)?;
-        Ok(command)
+        Ok((own, command))
     }
 
     /// The client must hear the truth in the first answer (whether its group is ordered), so it is sent away if the
@@ -90,7 +102,7 @@ impl Conversation {
             // The group may come into being later, and a client whose stream ends here may wait for ever. It is told
             // when it receives, and at a heartbeat what the group is like.
             Err(BackendError::GroupNotFound(_)) => Ok(merge(own, &SubscriptionGroupConfig::default(), &config)),
-            Err(error) => match self.room.sessions.profile(&self.client_id) {
+            Err(error) => match self.room.sessions.profile(&self.caller.client_id) {
                 Some(before) if error.is_retryable() && before.group.as_deref() == group => {
                     Ok(carry_over(own, &before.merged, &config))
                 }

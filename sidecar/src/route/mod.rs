@@ -24,7 +24,7 @@ pub(crate) use self::{
 use self::{namesakes::Namesakes, sources::Sources};
 use crate::{
     backend::{BackendError, BackendMetrics, Outcome, Subject, Transport, from_response},
-    config::{Config, addresses},
+    config::Config,
 };
 
 /// How long a route source may take.
@@ -59,11 +59,13 @@ struct BrokerAddress {
 impl Routes {
     pub(crate) fn new(transport: Arc<dyn Transport>, config: Arc<Live<Config>>, metrics: BackendMetrics) -> Self {
         let now = config.get();
-        let sources = Sources::new(addresses(&now.namesrv_addr));
+        let (generations, sources) = (config.subscribe(), Sources::default());
         let topics = Cache::new(usize::try_from(now.topic_route_service_cache_max_num).unwrap_or(1));
         let cluster = Cache::new(1);
         let (brokers, namesakes) = (RwLock::default(), Namesakes::default());
-        Self { inner: Arc::new(Inner { transport, config, metrics, sources, topics, cluster, brokers, namesakes }) }
+        let inner = Arc::new(Inner { transport, config, metrics, sources, topics, cluster, brokers, namesakes });
+        tokio::spawn(sources::follow(Arc::downgrade(&inner), generations));
+        Self { inner }
     }
 
     /// The route of `topic`. `TopicNotFound` if every source says so.
@@ -212,7 +214,8 @@ impl Routes {
 
     /// What every source says.
     async fn ask_all<B: JsonBody>(&self, request: &Command, subject: Subject<'_>) -> Vec<Result<B, BackendError>> {
-        join_all(self.inner.sources.all().iter().map(|source| self.ask(source, request, subject))).await
+        let sources = self.inner.all_sources();
+        join_all(sources.iter().map(|source| self.ask(source, request, subject))).await
     }
 
     /// One name must stand for one broker: what is sent to the others of that name would be lost to those who ask by name.

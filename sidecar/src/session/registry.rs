@@ -20,9 +20,35 @@ pub struct Profile {
     pub own: Arc<Settings>,
     /// The settings that hold, as the client knows them.
     pub merged: Arc<Settings>,
+    /// All topics that a consumer subscribes to, sorted and joined by commas; empty if they are not known.
+    pub subscribed: Arc<str>,
 }
 
 impl Profile {
+    /// What settings say.
+    #[must_use]
+    pub fn new(group: Option<Arc<str>>, own: Arc<Settings>, merged: Arc<Settings>) -> Self {
+        let mut topics: Vec<&str> = match &own.pub_sub {
+            Some(PubSub::Subscription(subscription)) => subscription
+                .subscriptions
+                .iter()
+                .filter_map(|entry| Some(entry.topic.as_ref()?.name.as_str()))
+                .collect(),
+            _ => Vec::new(),
+        };
+        topics.sort_unstable();
+        topics.dedup();
+        let subscribed = topics.join(",").into();
+        Self { group, own, merged, subscribed }
+    }
+
+    /// All topics that a consumer of `topic` subscribes to; `None` if they are not known, or not well: some clients subscribe without
+    /// saying so.
+    #[must_use]
+    pub fn subscribed_with(&self, topic: &str) -> Option<Arc<str>> {
+        self.subscribed.split(',').any(|known| known == topic).then(|| self.subscribed.clone())
+    }
+
     /// The topics that a producer publishes to; a consumer publishes to none.
     fn publishes(&self) -> &[Resource] {
         match &self.own.pub_sub {
@@ -244,7 +270,7 @@ mod tests {
     const PATIENCE: Patience = Patience { stream_closed_ms: 5_000, streamless_ms: 15_000, expired_ms: 120_000 };
 
     fn profile() -> Profile {
-        Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
+        Profile::new(Some("g".into()), Arc::default(), Arc::default())
     }
 
     fn with_client() -> Registry<()> {
@@ -370,7 +396,7 @@ mod tests {
         let topics = topics.iter().map(|name| Resource { name: (*name).into(), ..Resource::default() }).collect();
         let publishing = waybill_protocol::grpc::v2::Publishing { topics, ..Default::default() };
         let own = Settings { pub_sub: Some(PubSub::Publishing(publishing)), ..Settings::default() };
-        Profile { group: None, own: Arc::new(own), merged: Arc::default() }
+        Profile::new(None, Arc::new(own), Arc::default())
     }
 
     #[test]

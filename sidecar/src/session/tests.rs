@@ -33,7 +33,7 @@ impl Changer for Nobody {
 }
 
 fn profile() -> Profile {
-    Profile { group: Some("g".into()), own: Arc::default(), merged: Arc::default() }
+    Profile::new(Some("g".into()), Arc::default(), Arc::default())
 }
 
 /// Keeps what brokers are told.

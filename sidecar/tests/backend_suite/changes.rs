@@ -131,6 +131,7 @@ fn pop_from(broker: &str) -> PopRequest {
         filter: Filter { kind: FilterKind::Tag, expression: "*".into() },
         fifo: false,
         attempt_id: None,
+        subscribed_topics: None,
     }
 }
 

@@ -192,7 +192,7 @@ async fn changes_say_on_whose_behalf_they_are() {
         let setup = service(transport.clone(), |config| config.enable_batch_change_invisible_time = batches);
         let by =
             |offset, caller| Change { handle: lease("a", offset).handle, invisible_ms: 30_000, suspend: false, caller };
-        let callers = [Caller::Renewal, Caller::Client, Caller::Disconnect, Caller::Undelivered];
+        let callers = [Caller::Renewal, Caller::Client, Caller::Disconnect, Caller::Undelivered, Caller::Extension];
         let changes = (1..).zip(callers).map(|(offset, caller)| by(offset, caller)).collect();
         let results = Changer::change_invisible(&setup.service, &"G".into(), &"T".into(), changes).await;
         assert!(results.iter().all(Result::is_ok), "{results:?}");
@@ -209,7 +209,7 @@ async fn changes_say_on_whose_behalf_they_are() {
             said.extend(body.entries.into_iter().map(|entry| (entry.offset, entry.changed_by)));
         }
         said.sort();
-        let words = ["renewal", "client", "return", "return"].map(|word| Some(word.to_owned()));
+        let words = ["renewal", "client", "return", "return", "extension"].map(|word| Some(word.to_owned()));
         assert_eq!(said, (1..).zip(words).collect::<Vec<_>>());
     }
 }

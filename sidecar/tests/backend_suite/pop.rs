@@ -27,6 +27,7 @@ fn pop_request() -> PopRequest {
         filter: Filter { kind: FilterKind::Tag, expression: "A||B".into() },
         fifo: false,
         attempt_id: None,
+        subscribed_topics: None,
     }
 }
 

@@ -9,12 +9,14 @@ use std::{
 };
 
 use tokio::time::advance;
+use tokio_util::sync::CancellationToken;
+use waybill_ops::{clock::ManualClock, config::Live};
 use waybill_protocol::remoting::{
     ClusterInfo, Command, JsonBody,
     codes::{request, response},
 };
 use waybill_sidecar::{
-    backend::{BackendError, SendRequest, TransportError},
+    backend::{BackendError, BackendMetrics, MessageService, SendRequest, TransportError},
     config::Config,
     route::{TopicRoute, WriteQueue},
 };
@@ -186,6 +188,60 @@ async fn a_broker_that_moved_is_found_after_its_connection_failed() {
         transport.asked(request::ACK_MESSAGE).last().map(|(address, _)| address.clone()),
         Some("new:10911".into())
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_are_asked_as_soon_as_the_configuration_names_them() {
+    let transport = Scripted::new(|address, command| match (address, command.code) {
+        ("a-0:10911", request::GET_ROUTEINFO_BY_TOPIC) => route(&["a-0"], 1),
+        ("a-1:10911", request::GET_ROUTEINFO_BY_TOPIC) => route(&["a-1"], 1),
+        (_, request::GET_BROKER_CLUSTER_INFO) => cluster(&["a-0", "a-1"]),
+        _ => Err(TransportError::Unreachable(address.to_owned())),
+    });
+    let dir = tempfile::tempdir().expect("directory");
+    let (path, next) = (dir.path().join("sidecar.yaml"), dir.path().join("next"));
+    let write = |sources: &str| {
+        let text = format!("namesrvAddr: {sources}\n");
+        std::fs::write(&next, text).and_then(|()| std::fs::rename(&next, &path)).expect("write");
+    };
+    write("a-0:10911");
+    let live = Arc::new(Live::<Config>::load(&path).expect("valid"));
+    let stop = CancellationToken::new();
+    let watching = tokio::spawn(Arc::clone(&live).watch(stop.clone()));
+    let clock = Arc::new(ManualClock::new(1_000_000));
+    let service = MessageService::new(transport.clone(), live, clock, BackendMetrics::default());
+    let brokers = async || {
+        let before = service.route("T").await.map(|route| route.broker_names());
+        // What is out of date is used while it is looked up again.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+        let after = service.route("T").await.map(|route| route.broker_names());
+        (before, after)
+    };
+    let (first, second) = (vec!["a-0".to_owned()], vec!["a-1".to_owned()]);
+    let both = vec!["a-0".to_owned(), "a-1".to_owned()];
+    assert_eq!(brokers().await, (Ok(first.clone()), Ok(first.clone())));
+    write("a-0:10911;a-1:10911");
+    // Well before a route is looked up again by itself.
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(brokers().await, (Ok(first), Ok(both.clone())));
+    write("a-1:10911");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    assert_eq!(brokers().await, (Ok(both), Ok(second)));
+
+    // One that falls silent and is then none any more is not asked for ever.
+    write("a-1:10911;gone:10911");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let _looked_up = brokers().await;
+    write("a-1:10911");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let asked =
+        || transport.asked(request::GET_BROKER_CLUSTER_INFO).iter().filter(|(to, _)| to == "gone:10911").count();
+    let before = asked();
+    assert!(before > 0, "it was watched while it was one");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(asked(), before);
+    stop.cancel();
+    watching.await.expect("no panic");
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use waybill_protocol::grpc::v2::{
     telemetry_command::Command,
 };
 use waybill_protocol::remoting::SubscriptionGroupConfig;
+use waybill_sidecar::access::Access;
 use waybill_sidecar::backend::{BackendMetrics, MessageService, Voucher};
 use waybill_sidecar::config::Config;
 use waybill_sidecar::grpc::{Messaging, Metrics, Parts, router};
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) sessions: Sessions,
     pub(crate) receipts: Receipts,
+    pub(crate) access: Access,
     pub(crate) metrics: Metrics,
     pub(crate) address: String,
     pub(crate) stop: CancellationToken,
@@ -65,10 +67,13 @@ impl World {
         let voucher = Arc::new(Voucher::new(messages.clone()));
         let sessions = Sessions::new(receipts.clone(), voucher, config.clone(), clock.clone());
         let metrics = Metrics::default();
+        let access = Access::new(config.clone()).expect("users");
+        tokio::spawn(access.clone().watch(stop.clone()));
         let parts = Parts {
             messages,
             receipts: receipts.clone(),
             sessions: sessions.clone(),
+            access: access.clone(),
             config: config.clone(),
             clock: clock.clone(),
             metrics: metrics.clone(),
@@ -80,8 +85,17 @@ impl World {
         let address = format!("http://{}", listener.local_addr().expect("an address"));
         let shutdown = stop.clone().cancelled_owned();
         tokio::spawn(served.router.serve_with_incoming_shutdown(TcpListenerStream::new(listener), shutdown));
-        let world =
-            Self { brokers, clock, sessions, receipts, metrics, address, _ends: stop.clone().drop_guard(), stop };
+        let world = Self {
+            brokers,
+            clock,
+            sessions,
+            receipts,
+            access,
+            metrics,
+            address,
+            _ends: stop.clone().drop_guard(),
+            stop,
+        };
         world.brokers.topic("t", "NORMAL", 1);
         world.brokers.group(group("g"));
         world
@@ -100,10 +114,15 @@ impl World {
 
     /// A client that has opened its telemetry stream.
     pub(crate) async fn client(&self, id: &str, settings: Settings) -> Peer {
-        let mut peer = Peer { client: self.connect().await, id: id.into(), telemetry: None };
+        let mut peer = self.peer(id).await;
         let answer = peer.open(settings).await.expect("settings");
         assert_eq!(answer.status.map(|status| status.code()), Some(Code::Ok));
         peer
+    }
+
+    /// A client that has not said anything yet.
+    pub(crate) async fn peer(&self, id: &str) -> Peer {
+        Peer { client: self.connect().await, id: id.into(), credentials: None, telemetry: None }
     }
 
     /// The value of a metric without labels.
@@ -131,6 +150,8 @@ impl World {
 pub(crate) struct Peer {
     pub(crate) client: Client,
     pub(crate) id: String,
+    /// Access key and secret key.
+    pub(crate) credentials: Option<(&'static str, &'static str)>,
     pub(crate) telemetry: Option<Telemetry>,
 }
 
@@ -141,14 +162,18 @@ pub(crate) struct Telemetry {
 
 impl Peer {
     pub(crate) fn request<Q>(&self, message: Q) -> Request<Q> {
-        request_of(&self.id, message)
+        let mut request = request_of(&self.id, message);
+        if let Some((access_key, secret_key)) = self.credentials {
+            sign(&mut request, access_key, secret_key);
+        }
+        request
     }
 
     /// Opens the telemetry stream with these settings; the first answer.
     pub(crate) async fn open(&mut self, settings: Settings) -> Result<TelemetryCommand, tonic::Status> {
         let (commands, outgoing) = tokio::sync::mpsc::channel(4);
         let outgoing = tokio_stream::wrappers::ReceiverStream::new(outgoing);
-        let mut answers = self.client.telemetry(request_of(&self.id, outgoing)).await?.into_inner();
+        let mut answers = self.client.telemetry(self.request(outgoing)).await?.into_inner();
         commands.send(command(settings)).await.expect("an open stream");
         let answer = tokio::time::timeout(PATIENCE, answers.message()).await.expect("an answer in time")?;
         self.telemetry = Some(Telemetry { commands, answers });
@@ -232,6 +257,16 @@ pub(crate) fn request_of<Q>(id: &str, message: Q) -> Request<Q> {
     metadata.insert("x-mq-client-version", "5.0.7".parse().expect("a header value"));
     metadata.insert("grpc-timeout", "60S".parse().expect("a header value"));
     request
+}
+
+/// As the published clients do it.
+pub(crate) fn sign<Q>(request: &mut Request<Q>, access_key: &str, secret_key: &str) {
+    let date_time = "20270115T080000Z";
+    let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA1_FOR_LEGACY_USE_ONLY, secret_key.as_bytes());
+    let signature = hex::encode_upper(ring::hmac::sign(&key, date_time.as_bytes()));
+    let header = format!("MQv2-HMAC-SHA1 Credential={access_key}, SignedHeaders=x-mq-date-time, Signature={signature}");
+    request.metadata_mut().insert("authorization", header.parse().expect("a header value"));
+    request.metadata_mut().insert("x-mq-date-time", date_time.parse().expect("a header value"));
 }
 
 pub(crate) fn code(status: Option<Status>) -> Code {

@@ -171,6 +171,7 @@ impl Direct {
             filter: Filter { kind: FilterKind::Tag, expression: "*".to_owned() },
             fifo,
             attempt_id: None,
+            subscribed_topics: None,
         };
         Ok(self.service.pop(request).await.map_err(refused)?.messages)
     }

@@ -4,14 +4,43 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tonic::metadata::{AsciiMetadataValue, MetadataMap};
 use waybill_ops::clock;
+use waybill_sidecar::access;
 
 /// 2021-01-01T00:00:00Z, from which message ids count their seconds.
 const MESSAGE_ID_EPOCH_MS: i64 = 1_609_459_200_000;
+
+/// Credentials come from the environment: what is on a command line is seen by every process of the machine.
+const ACCESS_KEY: &str = "WAYBILL_ACCESS_KEY";
+const SECRET_KEY: &str = "WAYBILL_SECRET_KEY";
 
 /// The metadata that every call carries.
 #[derive(Debug, Clone)]
 pub(crate) struct Identity {
     client_id: AsciiMetadataValue,
+    proof: Option<Proof>,
+}
+
+/// What access control asks for: a signature, and what is signed.
+#[derive(Clone)]
+struct Proof {
+    authorization: AsciiMetadataValue,
+    date_time: AsciiMetadataValue,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Proof")
+    }
+}
+
+impl Proof {
+    /// One for all calls: it does not expire. None without credentials, or with ones that no header can carry.
+    fn of(access_key: Option<String>, secret_key: Option<String>) -> Option<Self> {
+        let date_time = clock::now_ms().to_string();
+        let authorization = access::authorization(&access_key?, &secret_key?, &date_time);
+        let value = |text: String| AsciiMetadataValue::try_from(text).ok();
+        Some(Self { authorization: value(authorization)?, date_time: value(date_time)? })
+    }
 }
 
 impl Identity {
@@ -19,7 +48,8 @@ impl Identity {
     pub(crate) fn new(purpose: &str, number: usize) -> Self {
         let id = format!("waybill-{purpose}@{}@{}@{number}", std::process::id(), clock::now_ms());
         let client_id = AsciiMetadataValue::try_from(id).unwrap_or(AsciiMetadataValue::from_static("waybill"));
-        Self { client_id }
+        let proof = Proof::of(std::env::var(ACCESS_KEY).ok(), std::env::var(SECRET_KEY).ok());
+        Self { client_id, proof }
     }
 
     pub(super) fn sign(&self, metadata: &mut MetadataMap) {
@@ -27,6 +57,10 @@ impl Identity {
         metadata.insert("x-mq-language", AsciiMetadataValue::from_static("RUST"));
         metadata.insert("x-mq-client-version", AsciiMetadataValue::from_static("5.0.3"));
         metadata.insert("x-mq-protocol", AsciiMetadataValue::from_static("v2"));
+        if let Some(proof) = &self.proof {
+            metadata.insert("authorization", proof.authorization.clone());
+            metadata.insert("x-mq-date-time", proof.date_time.clone());
+        }
     }
 }
 
@@ -64,6 +98,18 @@ mod tests {
         assert_eq!(first.len(), 34);
         assert!(first.starts_with("01") && first.bytes().all(|b| b.is_ascii_digit() || b.is_ascii_uppercase()));
         assert_ne!(first, second);
+    }
+
+    #[test]
+    fn credentials_are_both_or_none() {
+        let proof = |access_key: Option<&str>, secret_key: Option<&str>| {
+            Proof::of(access_key.map(str::to_owned), secret_key.map(str::to_owned))
+        };
+        let both = proof(Some("ak"), Some("sk")).expect("both");
+        let date_time = both.date_time.to_str().expect("text");
+        assert_eq!(both.authorization.to_str().expect("text"), access::authorization("ak", "sk", date_time));
+        assert!(proof(Some("ak"), None).is_none() && proof(None, Some("sk")).is_none());
+        assert!(proof(Some("\n"), Some("sk")).is_none(), "no header can carry it");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use waybill_protocol::remoting::Command;
 use waybill_protocol::remoting::codes::response;
 use waybill_sidecar::backend::{FromBrokers, LocalTransport};
 use waybill_sidecar::config::Config as SidecarConfig;
-use waybill_sidecar::{App, Ended, Listeners};
+use waybill_sidecar::{App, BuildError, Ended, Listeners};
 
 use crate::exit::Failure;
 use crate::output::{self, Format};
@@ -121,9 +121,13 @@ impl Args {
 
         let listeners = Listeners { grpc: ports.clients, admin: None };
         let transport = Arc::new(local(Arc::clone(&broker)));
-        let app = App::build(sidecar_config, transport, Arc::new(SystemClock::new()), listeners)
-            .await
-            .map_err(|error| Failure::failed(error.to_string()))?;
+        let app =
+            App::build(sidecar_config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| {
+                match error {
+                    BuildError::Users(error) => Failure::config(error.to_string()),
+                    error => Failure::failed(error.to_string()),
+                }
+            })?;
         let admin = Admin::joined([("broker", broker_admin(&broker)), ("sidecar", app.admin())]);
 
         // Before it serves: who sees that asks it to stop, perhaps at once.

@@ -107,6 +107,7 @@ pub(crate) fn pop_of(client: &str, (group, topic): (&str, &str), invisible_ms: i
         filter: Filter { kind: FilterKind::Tag, expression: "*".into() },
         fifo: false,
         attempt_id: None,
+        subscribed_topics: None,
     }
 }
 

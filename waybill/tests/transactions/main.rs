@@ -5,6 +5,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -265,6 +266,30 @@ async fn another_producer_is_asked_within_one_process() {
     let rig = broker(100).await;
     let (first, second) = (Sidecar::local(&rig).await, Sidecar::local(&rig).await);
     another_producer_decides(&rig, first, second).await;
+}
+
+/// All at once, as after an outage. What is lost of them is asked for again much later, and not for ever.
+#[tokio::test]
+async fn a_producer_is_asked_about_each_of_many_open_transactions() {
+    const HALVES: usize = 200;
+    let rig = BrokerRig::with(|config| {
+        config.auto_create_topic_message_type = "TRANSACTION".into();
+        config.transaction_time_out = 3_000;
+        config.transaction_check_interval = NEVER_MS;
+    })
+    .await;
+    let sidecar = Sidecar::remote(&rig).await;
+    let mut grpc = sidecar.client().await;
+    let mut stream = produce(&mut grpc, "p").await;
+    for n in 0..HALVES {
+        send(&mut grpc, half(&format!("m{n}"))).await;
+    }
+    let mut heard = BTreeSet::new();
+    while heard.len() < HALVES {
+        heard.insert(id_of(&asked(&mut stream).await.message.expect("the message")).to_owned());
+    }
+    drop((stream, grpc));
+    sidecar.stop().await;
 }
 
 /// The message's own wish counts, and a producer that has left is not asked.

@@ -137,7 +137,7 @@ impl Stream for ReceiveStream {
             State::Messages(mut messages, delivery) => match messages.next() {
                 Some(message) => {
                     this.state = State::Messages(messages, delivery);
-                    let mut message = convert::incoming(message);
+                    let mut message = convert::incoming(message, this.room.body_max());
                     namespace::show_message(&mut message, &this.topic);
                     Content::Message(message)
                 }
