@@ -70,6 +70,7 @@ def produce(options, book):
             number += 1
         except Exception as e:  # the same
             book.add("failed", f"send: {type(e).__name__}: {e}")
+            ended.wait(PAUSE_S)
         ended.wait(max(0.0, begun + number / options.rate - time.monotonic()))
     if producer:
         producer.shutdown()

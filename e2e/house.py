@@ -63,14 +63,14 @@ def expect(condition, message):
 
 
 def wait_for(what, seconds, look, every=0.3):
-    """What `look` gives, when it gives something; Failed after so many seconds. An answer of the API server that it has no such thing, or
-    no time, is nothing yet."""
+    """What `look` gives, when it gives something; Failed after so many seconds. That something cannot be reached, or is not so, is nothing
+    yet."""
     end, last = time.monotonic() + seconds, None
     while True:
         try:
             if found := look():
                 return found
-        except (ApiError, OSError, subprocess.CalledProcessError) as e:
+        except (ApiError, OSError, Failed) as e:
             last = e
         expect(time.monotonic() < end, lambda: f"not within {seconds:.0f} s: {what() if callable(what) else what}" + (f" ({last})" if last else ""))
         time.sleep(every)
@@ -151,6 +151,7 @@ def describe(pods):
 def run(checks):
     """Runs them one after the other; how many passed and failed."""
     cluster, passed, began = Cluster(), set(), time.monotonic()
+    shutil.rmtree(STATE / "results", ignore_errors=True)
     for one in checks:
         started = time.monotonic()
         missing = [need for need in one.needs if need not in passed]

@@ -51,20 +51,22 @@ def broker_taken_away(cluster):
     cluster.apply(MANIFEST, SHOP)
     for kind in ("brokers", "proxies", "topics", "consumergroups"):
         cluster.wait_ready(kind, SHOP, "depot")
-    sent = [start(cluster, "depot-unread", "produce", count=UNREAD, rate=1000), start(cluster, "depot-delayed", "produce", count=DELAYED, rate=500, delay=DELAY_S),
-            start(cluster, "depot-halves", "halves", count=HALVES, hold=COMMIT_S)]
-    wait_for("all are sent", 60, lambda: len(sent[0].ids("sent")) == UNREAD and len(sent[1].ids("sent")) == DELAYED and len(sent[2].ids("half")) == HALVES)
+    unread = [start(cluster, f"depot-unread-{n}", "produce", count=UNREAD // 3, rate=1000) for n in range(3)]
+    delayed = start(cluster, "depot-delayed", "produce", count=DELAYED, rate=500, delay=DELAY_S)
+    halves = start(cluster, "depot-halves", "halves", count=HALVES, hold=COMMIT_S)
+    sent = [*unread, delayed, halves]
+    wait_for("all are sent", 120, lambda: sum(len(book.ids("sent")) for book in (*unread, delayed)) == UNREAD + DELAYED and len(halves.ids("half")) == HALVES)
     # What these get first, they hold for a while.
     got = [start(cluster, f"depot-consumer-{n}", "consume", group="depot", hold=HOLD_S) for n in range(3)]
     wait_for("some are held", 60, lambda: sum(len(book.ids("got")) for book in got) >= 90)
     cluster.kubectl("scale", "-n", SHOP, "broker/depot", "--replicas=2")
     wait_for(lambda: f"it says what it waits for: {cluster.condition('brokers', SHOP, 'depot', 'Progressing')}", 30,
              lambda: cluster.condition("brokers", SHOP, "depot", "Progressing")[1] == "DrainingBroker")
-    why = cluster.condition("brokers", SHOP, "depot", "Progressing")[2]
     for pod in cluster.pods(RELEASE, OPERATORS):
         cluster.api.delete("pods", RELEASE, pod["metadata"]["name"], grace_s=0)
-    time.sleep(3)
+    time.sleep(5)
     expect(len(cluster.pods(SHOP, THREE)) == 3, "it went with what it had")
+    why = cluster.condition("brokers", SHOP, "depot", "Progressing")[2]
     got += [start(cluster, f"depot-fast-{n}", "consume", group="depot") for n in range(2)]
 
     def left():

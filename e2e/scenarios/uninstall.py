@@ -24,6 +24,7 @@ def uninstall(cluster):
     wait_for("operators are gone", 60, lambda: not cluster.pods(RELEASE, OPERATORS))
     expect(cluster.api.get("brokers", SHOP, "main"), "the Broker went with the chart")
     expect(identities(cluster, BROKERS, PROXIES) == pods, "pods were touched")
-    cluster.command("helm", "install", RELEASE, chart, "--namespace", RELEASE, "--wait", "--timeout", "90s")
+    tag = cluster.pods(SHOP, BROKERS)[0]["spec"]["containers"][0]["image"].rpartition(":")[2]  # another image would replace them rightly
+    cluster.command("helm", "install", RELEASE, chart, "--namespace", RELEASE, "--set", f"image.tag={tag}", "--wait", "--timeout", "90s")
     new_topic(cluster, "afterwards")
     expect(identities(cluster, BROKERS, PROXIES) == pods, "pods were replaced when it came back")
