@@ -161,17 +161,6 @@ pub const DYNAMIC: [&str; 15] = [
 ];
 
 impl BrokerConfig {
-    /// What the broker allows now: 2 write, 4 read.
-    #[must_use]
-    pub fn permission(&self) -> i32 {
-        const READ: i32 = 4;
-        if self.read_only_brokers.contains(&self.broker_name) {
-            self.broker_permission & READ
-        } else {
-            self.broker_permission
-        }
-    }
-
     /// This configuration with the [`DYNAMIC`] keys of `file`.
     #[must_use]
     pub fn with_dynamic_keys_of(&self, file: &Self) -> Self {

@@ -21,6 +21,7 @@ pub mod lease;
 pub mod limits;
 mod liveness;
 mod metrics;
+mod permission;
 pub mod retention;
 pub mod server;
 pub mod store;

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -81,7 +82,10 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(run(file)) {
+    let ended = runtime.block_on(run(file));
+    // A store that is still being opened is not waited for.
+    runtime.shutdown_background();
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(reason) => {
             error!("{reason}");
@@ -145,9 +149,15 @@ async fn run(file: Arc<Live<BrokerConfig>>) -> Result<(), String> {
             Some(TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?)
         }
     };
-    let broker = Broker::open(config).map_err(|error| error.to_string())?;
-    // Before it listens: who sees that asks it to stop, perhaps at once.
-    let asked_to_stop = signal::shutdown_requested();
+    // Before anything else: the first process of a container is not ended by a signal that it does not catch.
+    let mut asked_to_stop = pin!(signal::shutdown_requested());
+    let mut opening = tokio::task::spawn_blocking(move || Broker::open(config));
+    let opened = tokio::select! {
+        opened = &mut opening => opened,
+        // It reads its log again, which can take long. Nobody was told anything yet that it would have to keep.
+        () = &mut asked_to_stop => return Ok(()),
+    };
+    let broker = opened.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
     let stop = CancellationToken::new();
     let admin_stop = CancellationToken::new();
     file.register(&mut broker.metrics().registry().lock());

@@ -1,19 +1,30 @@
-//! The operator: makes brokers have the topics and consumer groups that custom resources describe.
+//! The operator: makes the pods of brokers and proxies, and brokers have the topics and consumer groups, that custom resources
+//! describe.
 //!
 //! - [`api`]: the custom resources
 //! - [`crds`]: their definitions, as files
-//! - [`admin`]: topics and groups of one broker, over the remoting protocol
 //! - [`place`]: the names of things in a cluster
+//! - [`build`]: from resources to Kubernetes objects; pure
+//! - [`admin`]: brokers and sidecars, as their own ports show them
 //! - [`reconcile`]: from a resource to what it asks for
+//! - [`inject`]: a webhook that gives pods their sidecar
+//! - [`leader`]: which of several operators works
 //! - [`run`]: watches, and one controller for each kind
 
 #![forbid(unsafe_code)]
 
 pub mod admin;
 pub mod api;
+pub mod build;
 pub mod crds;
+pub mod hash;
+pub mod inject;
+pub mod leader;
 pub mod place;
+mod proxies;
+pub mod quantity;
 pub mod reconcile;
 mod run;
+mod users;
 
 pub use run::{Scope, run};

@@ -1,21 +1,30 @@
 //! Watches, and one controller for each kind.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt, future};
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::runtime::Controller;
 use kube::runtime::controller::{self, Config};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource, ResourceExt};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{Broker, ConsumerGroup, Topic};
-use crate::reconcile::{Context, Kind, OnBrokers, on_api_error, reconcile};
+use crate::api::{Broker, BrokerStatus, ConsumerGroup, FIELD_MANAGER, Topic};
+use crate::build::MANAGED_BY;
+use crate::proxies::look_after_proxies;
+use crate::reconcile::{Context, Kind, OnBrokers, on_api_error, on_broker_error, reconcile, reconcile_broker};
+use crate::users::look_after_users;
 
 /// Resources of one kind and namespace that are worked on at once.
-const AT_ONCE: u16 = 16;
+pub(crate) const AT_ONCE: u16 = 16;
 
 /// Which resources an operator looks after.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +36,17 @@ pub enum Scope {
 }
 
 impl Scope {
-    fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
+    /// Whether it has this namespace.
+    #[must_use]
+    pub fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::Cluster => true,
+            Self::Namespaces(names) => names.iter().any(|name| name == namespace),
+        }
+    }
+
+    /// One API for each namespace, or one for all.
+    pub(crate) fn apis<K>(&self, client: &Client) -> Vec<Api<K>>
     where
         K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
@@ -41,17 +60,55 @@ impl Scope {
 /// Looks after the resources of `scope` until `stop`; what is under way then is finished, if that takes no longer than
 /// [`crate::reconcile::Pace::stopping`].
 pub async fn run(scope: Scope, context: Context, stop: CancellationToken) {
+    let brokers = look_after_brokers(&scope, &context, &stop);
+    let proxies = look_after_proxies(&scope, &context, &stop);
     let topics = look_after::<Topic>(&scope, &context, &stop);
     let groups = look_after::<ConsumerGroup>(&scope, &context, &stop);
+    let users = look_after_users(&scope, &context, &stop);
     info!(?scope, "operator runs");
     let too_long = async {
         stop.cancelled().await;
         tokio::time::sleep(context.pace.stopping).await;
     };
     tokio::select! {
-        _ended = future::join(topics, groups) => {}
+        _ended = future::join5(brokers, proxies, topics, groups, users) => {}
         // A controller that never got its first list does not end by itself.
         () = too_long => warn!("stopped before everything under way was done"),
+    }
+}
+
+/// What the operator made for brokers. Of these objects only the metadata is watched, and nothing is kept.
+fn made_for_brokers() -> watcher::Config {
+    watcher::Config::default().labels(&format!("{MANAGED_BY}={FIELD_MANAGER},app.kubernetes.io/component=broker"))
+}
+
+async fn look_after_brokers(scope: &Scope, context: &Context, stop: &CancellationToken) {
+    let mut sets = scope.apis::<StatefulSet>(&context.client).into_iter();
+    let mut configs = scope.apis::<ConfigMap>(&context.client).into_iter();
+    let mut services = scope.apis::<Service>(&context.client).into_iter();
+    let mut accounts = scope.apis::<ServiceAccount>(&context.client).into_iter();
+    let mut budgets = scope.apis::<PodDisruptionBudget>(&context.client).into_iter();
+    let controllers = scope.apis::<Broker>(&context.client).into_iter().map(|api| {
+        let mut controller =
+            Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
+        controller = owning(controller, sets.next());
+        controller = owning(controller, configs.next());
+        controller = owning(controller, services.next());
+        controller = owning(controller, accounts.next());
+        controller = owning(controller, budgets.next());
+        let controller = controller.graceful_shutdown_on(stop.clone().cancelled_owned());
+        watch_over(controller.run(reconcile_broker, on_broker_error, Arc::new(context.clone())))
+    });
+    future::join_all(controllers).await;
+}
+
+fn owning<K>(controller: Controller<Broker>, api: Option<Api<K>>) -> Controller<Broker>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + 'static,
+{
+    match api {
+        Some(api) => controller.owns(api, made_for_brokers()),
+        None => controller,
     }
 }
 
@@ -62,14 +119,36 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
             Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
         let known = controller.store();
         let affected = known.clone();
+        let noticed = Noticed::default();
         let kind = Arc::new(Kind { context: context.clone(), known });
         let controller = controller
-            // A Broker that comes, goes or changes its number concerns all that stands for something on it.
-            .watches(brokers, watcher::Config::default(), move |broker| of_broker(&affected, &broker))
+            .watches(brokers, watcher::Config::default(), move |broker| {
+                if noticed.concerns_others(&broker) { of_broker(&affected, &broker) } else { Vec::new() }
+            })
             .graceful_shutdown_on(stop.clone().cancelled_owned());
         watch_over(controller.run(reconcile::<K>, on_api_error::<K>, kind))
     }))
     .await;
+}
+
+/// What was seen of a Broker last: its generation, how many brokers were ready, and all that its status said.
+type Last = (Option<i64>, i32, Option<BrokerStatus>);
+
+/// What was seen of Brokers last, by namespace and name.
+#[derive(Default)]
+struct Noticed(Mutex<HashMap<String, Last>>);
+
+impl Noticed {
+    /// A Broker that comes, goes, changes its number, or has another number of brokers ready concerns all that stands for something on
+    /// it. What else its status says, it may say often, and does not. An event in which nothing is new is its end, or tells of its
+    /// metadata.
+    fn concerns_others(&self, broker: &Broker) -> bool {
+        let ready = broker.status.as_ref().map_or(0, |status| status.ready_replicas);
+        let now = (broker.metadata.generation, ready, broker.status.clone());
+        let key = format!("{}/{}", broker.namespace().unwrap_or_default(), broker.name_any());
+        let before = self.0.lock().insert(key, now.clone());
+        before.is_none_or(|before| before.0 != now.0 || before.1 != now.1 || before.2 == now.2)
+    }
 }
 
 fn of_broker<K: OnBrokers>(known: &Store<K>, broker: &Broker) -> Vec<ObjectRef<K>> {
@@ -79,7 +158,7 @@ fn of_broker<K: OnBrokers>(known: &Store<K>, broker: &Broker) -> Vec<ObjectRef<K
 }
 
 /// Reconciliations that fail are logged where they are tried again; here it is about the watches.
-async fn watch_over<T, E, Q>(results: impl Stream<Item = Result<T, controller::Error<E, Q>>>)
+pub(crate) async fn watch_over<T, E, Q>(results: impl Stream<Item = Result<T, controller::Error<E, Q>>>)
 where
     E: std::error::Error + 'static,
     Q: std::error::Error + 'static,

@@ -1,12 +1,17 @@
-//! Topics and groups of one broker, over the remoting protocol: looked at, changed where they differ, deleted. Apache's brokers
-//! understand all of it too.
+//! Brokers and sidecars as their own ports show them: topics and groups of one broker over the remoting protocol, which Apache's
+//! brokers understand too; what is left in a broker; and the configuration that is in force.
 
 mod connection;
 pub(crate) mod group;
+mod http;
+mod left;
 pub(crate) mod topic;
 
 pub use connection::{Connection, Limits};
 pub use group::GroupSettings;
+pub use http::{InForce, configuration};
+pub use left::Left;
+pub(crate) use left::left;
 pub use topic::TopicSettings;
 
 /// What became of a thing on a broker.

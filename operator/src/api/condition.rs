@@ -41,28 +41,76 @@ pub enum Reason {
     InvalidSpec,
     /// An older resource of the namespace stands for the same thing on the same brokers.
     NameConflict,
+    /// All pods are ready and have the configuration.
+    PodsReady,
+    /// Pods are made, or replaced one by one.
+    RollingOut,
+    /// Pods that are as they should be are not ready.
+    PodsNotReady,
+    /// A pod does not come, and the others are not touched.
+    RolloutStopped,
+    /// Running pods have not taken the changed configuration yet.
+    ConfigurationPending,
+    /// A running pod refuses the configuration.
+    ConfigurationRefused,
+    /// Brokers that are to go still hold what somebody waits for.
+    DrainingBroker,
+    /// An object of a name that the operator needs belongs to somebody else.
+    ObjectConflict,
+    /// The API server refuses an object.
+    ObjectRefused,
+    /// A User has no secret key: its Secret is not there, or does not hold one.
+    CredentialsMissing,
+    /// No Proxy that a User is for asks for users.
+    ProxyNotFound,
+    /// Pods that ask for a sidecar have none.
+    InjectionMissed,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 18] = [
         Self::Applied,
         Self::BrokerNotFound,
         Self::BrokerUnreachable,
         Self::BrokerRefused,
         Self::InvalidSpec,
         Self::NameConflict,
+        Self::PodsReady,
+        Self::RollingOut,
+        Self::PodsNotReady,
+        Self::RolloutStopped,
+        Self::ConfigurationPending,
+        Self::ConfigurationRefused,
+        Self::DrainingBroker,
+        Self::ObjectConflict,
+        Self::ObjectRefused,
+        Self::CredentialsMissing,
+        Self::ProxyNotFound,
+        Self::InjectionMissed,
     ];
 
     /// Whether `condition` holds where this is the reason.
     #[must_use]
     pub fn holds(self, condition: ConditionType) -> bool {
         let place = match self {
-            Self::Applied => ConditionType::Ready,
-            Self::BrokerUnreachable => ConditionType::Progressing,
-            Self::BrokerNotFound | Self::BrokerRefused | Self::InvalidSpec | Self::NameConflict => {
-                ConditionType::Degraded
-            }
+            Self::Applied | Self::PodsReady => ConditionType::Ready,
+            Self::BrokerUnreachable
+            | Self::RollingOut
+            | Self::PodsNotReady
+            | Self::ConfigurationPending
+            | Self::DrainingBroker => ConditionType::Progressing,
+            Self::BrokerNotFound
+            | Self::BrokerRefused
+            | Self::InvalidSpec
+            | Self::NameConflict
+            | Self::RolloutStopped
+            | Self::ConfigurationRefused
+            | Self::ObjectConflict
+            | Self::ObjectRefused
+            | Self::CredentialsMissing
+            | Self::ProxyNotFound
+            | Self::InjectionMissed => ConditionType::Degraded,
         };
         place == condition
     }

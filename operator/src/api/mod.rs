@@ -7,14 +7,23 @@ mod applied;
 mod broker;
 mod condition;
 mod consumer_group;
+mod pods;
+mod proxy;
 mod schema;
 mod topic;
+mod user;
 
 pub use applied::{AppliedStatus, BrokerRef, DeletionPolicy};
-pub use broker::{Broker, BrokerSpec};
+pub use broker::{Broker, BrokerSpec, BrokerStatus, Flush, Reclaim, Retention, Storage};
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use consumer_group::{ConsumerGroup, ConsumerGroupSpec, GroupDeletionPolicy, Leases, Retry, RetryExponential};
+pub use pods::{ImagePullPolicy, PodOverrides, PodState, Resources};
+pub use proxy::{
+    Autoscaling, Batch, InjectedStatus, Injection, Proxy, ProxyService, ProxySpec, ProxyStatus, ProxyTls, Renewal,
+    ServiceType, Shutdown, ShutdownPolicy,
+};
 pub use topic::{MessageType, Permission, Topic, TopicSpec};
+pub use user::{ProxyRef, SecretRef, User, UserAction, UserDecision, UserPermission, UserSpec, UserStatus};
 
 /// The group of all kinds.
 pub const GROUP: &str = "waybill.dev";

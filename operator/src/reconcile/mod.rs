@@ -1,30 +1,52 @@
 //! From resources to what they ask for: dereference, validate, apply, tell. Nothing is written where nothing is to be changed.
 
+mod broker;
+mod claims;
+mod compare;
 mod consumer_group;
+mod credentials;
+mod drain;
 mod events;
 mod finalizer;
+mod injection;
+mod objects;
 mod on_brokers;
+mod pods;
+mod proxy;
+mod proxy_users;
 mod status;
 mod topic;
+mod user;
 
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt};
 use waybill_ops::clock::Clock;
 
-use crate::admin::Limits;
+use crate::admin::{InForce, Limits};
 use crate::api::Broker;
+use crate::build::Images;
 
+pub use broker::{on_broker_error, reconcile_broker};
 pub use events::Events;
+pub(crate) use injection::provide;
+pub use injection::sweep;
 pub use on_brokers::{OnBrokers, on_api_error, reconcile};
+pub use proxy::{Proxies, on_proxy_error, reconcile_proxy};
+pub use proxy_users::{on_proxy_users_error, reconcile_proxy_users};
+pub use user::{on_user_error, reconcile_user};
 
-/// Tells the addresses (host:port) of the remoting ports of a Broker's brokers, in a fixed order.
-pub type Addresses = Arc<dyn Fn(&Broker) -> Vec<String> + Send + Sync>;
+/// Tells the address (host:port) of the remoting port of a Broker's broker, by its number.
+pub type Address = Arc<dyn Fn(&Broker, i32) -> String + Send + Sync>;
+
+/// Asks a program at host:port, its admin port, which configuration it has in force; an error is for people.
+pub type AskConfiguration = Arc<dyn Fn(String) -> BoxFuture<'static, Result<InForce, String>> + Send + Sync>;
 
 /// What every reconciliation needs.
 #[derive(Clone)]
@@ -36,7 +58,11 @@ pub struct Context {
     /// How long a broker is waited for.
     pub limits: Limits,
     /// Where brokers are.
-    pub addresses: Addresses,
+    pub address: Address,
+    /// How pods are asked which configuration they have.
+    pub configuration: AskConfiguration,
+    /// Which images pods have where their resource does not say it.
+    pub images: Images,
     /// What people are told.
     pub events: Events,
     /// When things are looked at again.
@@ -54,6 +80,10 @@ pub struct Pace {
     pub retry_max: Duration,
     /// How long a deletion waits for brokers that do not answer or refuse. Then the resource goes, and what it stands for stays.
     pub deletion_patience: Duration,
+    /// Something is under way in the cluster (pods start, brokers drain): it is looked at again.
+    pub under_way: Duration,
+    /// Between two looks at a broker that is to go and has nothing left.
+    pub settling: Duration,
     /// How long what is under way may take when the operator is told to stop.
     pub stopping: Duration,
 }
@@ -65,6 +95,8 @@ impl Default for Pace {
             retry_min: Duration::from_secs(1),
             retry_max: Duration::from_secs(60),
             deletion_patience: Duration::from_secs(300),
+            under_way: Duration::from_secs(2),
+            settling: Duration::from_secs(1),
             stopping: Duration::from_secs(10),
         }
     }
@@ -105,6 +137,15 @@ impl<K: kube::Resource<DynamicType = ()> + 'static> fmt::Debug for Kind<K> {
 pub struct ApiError {
     doing: &'static str,
     source: kube::Error,
+}
+
+/// When to try again what the API server did not do.
+fn after_api_error(error: &ApiError, pace: Pace) -> Action {
+    match &error.source {
+        // It was read before it changed; the change is on its way here.
+        kube::Error::Api(status) if status.code == 409 => Action::requeue(pace.retry_min / 4),
+        _other => Action::requeue(pace.retry_min * 5),
+    }
 }
 
 /// Names what failed.

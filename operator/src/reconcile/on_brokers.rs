@@ -80,19 +80,14 @@ pub async fn reconcile<K: OnBrokers>(object: Arc<K>, kind: Arc<Kind<K>>) -> Resu
     Ok(match came.outcome.reason {
         Reason::Applied => context.pace.resync(&key(&*object)),
         Reason::BrokerUnreachable | Reason::BrokerRefused => context.pace.retry(failing_for(&*object, context)),
-        Reason::BrokerNotFound | Reason::InvalidSpec | Reason::NameConflict => Action::requeue(context.pace.retry_max),
+        _needs_somebody => Action::requeue(context.pace.retry_max),
     })
 }
 
 /// What to do when the API server did not do its part.
 pub fn on_api_error<K: OnBrokers>(object: Arc<K>, error: &ApiError, kind: Arc<Kind<K>>) -> Action {
-    let pace = kind.context.pace;
     warn!(kind = K::WHAT, resource = key(&*object), %error, "tried again");
-    match &error.source {
-        // It was read before it changed; the change is on its way here.
-        kube::Error::Api(status) if status.code == 409 => Action::requeue(pace.retry_min / 4),
-        _other => Action::requeue(pace.retry_min * 5),
-    }
+    super::after_api_error(error, kind.context.pace)
 }
 
 /// What came of it on the brokers.
@@ -194,7 +189,7 @@ async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<V
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
     let broker = api.get_opt(&object.broker_ref().name).await.map_err(while_doing("look up the Broker"))?;
-    Ok(broker.map(|broker| (context.addresses)(&broker)))
+    Ok(broker.map(|broker| (0..broker.spec.replicas).map(|number| (context.address)(&broker, number)).collect()))
 }
 
 /// Writes the status if it says something new, and tells people what happened.

@@ -2,11 +2,22 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
 
 mod api_failures;
+mod broker_objects;
+mod brokers;
+mod cluster;
 mod conflicts;
 mod convergence;
 mod crds;
 mod deletion;
+mod drain;
 mod fake_api;
 mod generated;
+mod injection;
+mod leader;
+mod proxies;
+mod proxy_rig;
 mod rig;
+mod users;
+mod webhook;
+mod webhook_certificates;
 mod whole;

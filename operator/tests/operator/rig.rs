@@ -13,12 +13,14 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use waybill_broker::{Broker, BrokerConfig, Peer};
 use waybill_operator::admin::Limits;
-use waybill_operator::api::{AppliedStatus, ConditionType, ConsumerGroup, Reason, Topic};
-use waybill_operator::reconcile::{ApiError, Context, Events, Kind, OnBrokers, Pace, reconcile};
+use waybill_operator::api::{AppliedStatus, Condition, ConditionType, ConsumerGroup, ImagePullPolicy, Reason, Topic};
+use waybill_operator::build::Images;
+use waybill_operator::reconcile::{ApiError, Context, Events, Kind, OnBrokers, Pace, reconcile, reconcile_broker};
 use waybill_ops::clock::ManualClock;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{self, Command, SendMessageRequestHeader, SubscriptionGroupConfig, TopicConfig};
 
+use crate::cluster::{Cluster, Sick};
 use crate::fake_api::FakeApi;
 
 pub(crate) const START_MS: i64 = 1_800_000_000_000;
@@ -34,8 +36,13 @@ pub(crate) struct TestBroker {
 
 impl TestBroker {
     pub(crate) async fn start() -> Self {
+        Self::named("broker-a").await
+    }
+
+    pub(crate) async fn named(name: &str) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
         let config = BrokerConfig {
+            broker_name: name.to_owned(),
             store_path_root_dir: dir.path().to_owned(),
             mapped_file_size_commit_log: 1 << 20,
             max_message_size: 1 << 16,
@@ -77,20 +84,25 @@ impl TestBroker {
     }
 
     pub(crate) async fn send(&self, topic: &str) {
+        assert_eq!(self.send_with(topic, 0, "").await, response::SUCCESS);
+    }
+
+    /// Sends a message with these flags and further properties (`NAME\u{1}value\u{2}`); answers the code of the answer.
+    pub(crate) async fn send_with(&self, topic: &str, sys_flag: i32, more: &str) -> i32 {
         let header = SendMessageRequestHeader {
             producer_group: "p".into(),
             topic: topic.into(),
             default_topic: "TBW102".into(),
             default_topic_queue_nums: 4,
             queue_id: 0,
+            sys_flag,
             born_timestamp: START_MS,
-            properties: Some("UNIQ_KEY\u{1}0100000000000000000000000000000001\u{2}".into()),
+            properties: Some(format!("UNIQ_KEY\u{1}0100000000000000000000000000000001\u{2}{more}")),
             ..Default::default()
         };
         let command = Command::request(request::SEND_MESSAGE_V2).with_header(&header);
         let answer = self.broker.handle(&Peer::local(), command.with_body(Bytes::from_static(b"one"))).await;
-        let answer = answer.expect("an answer");
-        assert_eq!(answer.code, response::SUCCESS, "{:?}", answer.remark);
+        answer.expect("an answer").code
     }
 }
 
@@ -129,6 +141,7 @@ pub(crate) struct Rig {
     pub(crate) clock: Arc<ManualClock>,
     pub(crate) api: FakeApi,
     pub(crate) addresses: Arc<Mutex<Vec<String>>>,
+    pub(crate) sick: Sick,
 }
 
 impl Rig {
@@ -136,7 +149,7 @@ impl Rig {
     pub(crate) fn new<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let addresses: Vec<String> = addresses.into_iter().map(str::to_owned).collect();
-        let rig = Self { api: FakeApi::new(clock.clone()), clock, addresses: Arc::default() };
+        let rig = Self { api: FakeApi::new(clock.clone()), clock, addresses: Arc::default(), sick: Sick::default() };
         rig.scale(addresses.len());
         *rig.addresses.lock() = addresses;
         rig
@@ -155,12 +168,45 @@ impl Rig {
             client,
             clock: self.clock.clone(),
             limits: Limits::default(),
-            addresses: Arc::new(move |broker| {
-                let replicas = usize::try_from(broker.spec.replicas).unwrap_or(0);
-                addresses.lock().iter().take(replicas).cloned().collect()
+            address: Arc::new(move |_broker, number| {
+                let number = usize::try_from(number).expect("a number");
+                addresses.lock().get(number).cloned().unwrap_or_else(|| "127.0.0.1:1".to_owned())
             }),
-            pace: Pace::default(),
+            configuration: self.cluster().asked(),
+            images: Images {
+                broker: "waybill-broker:1".to_owned(),
+                sidecar: "waybill-sidecar:1".to_owned(),
+                pull_policy: ImagePullPolicy::IfNotPresent,
+            },
+            pace: Pace { settling: Duration::from_millis(1), ..Pace::default() },
         }
+    }
+
+    /// The rest of Kubernetes, as far as pods go.
+    pub(crate) fn cluster(&self) -> Cluster {
+        Cluster { api: self.api.clone(), sick: self.sick.clone() }
+    }
+
+    /// One reconciliation of the Broker "main".
+    pub(crate) async fn broker(&self) -> Action {
+        self.broker_or_error().await.expect("the API server is well")
+    }
+
+    pub(crate) async fn broker_or_error(&self) -> Result<Action, ApiError> {
+        let broker = Arc::new(self.api.typed("brokers", "main"));
+        reconcile_broker(broker, Arc::new(self.context())).await
+    }
+
+    /// Reconciliations of the Broker "main" and what the rest of Kubernetes does, until both do nothing any more.
+    pub(crate) async fn settle(&self) -> Action {
+        for _round in 0..20 {
+            let writes = self.api.writes().len();
+            let next = self.broker().await;
+            if !self.cluster().acts() && self.api.writes().len() == writes {
+                return next;
+            }
+        }
+        panic!("it does not settle: {:#?}", self.api.writes());
     }
 
     /// One reconciliation, as the controller would do it.
@@ -196,9 +242,9 @@ impl Rig {
 
     /// Which condition holds, and why.
     pub(crate) fn told(&self, plural: &str, name: &str) -> (ConditionType, Reason, String) {
-        let status = self.status(plural, name);
-        let holding: Vec<_> = status
-            .conditions
+        let status = &self.api.get(plural, name).expect("it is there")["status"];
+        let conditions: Vec<Condition> = serde_json::from_value(status["conditions"].clone()).expect("conditions");
+        let holding: Vec<_> = conditions
             .iter()
             .filter(|condition| condition.status == waybill_operator::api::ConditionStatus::True)
             .collect();

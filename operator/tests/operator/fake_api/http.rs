@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Full, StreamBody};
 use kube::client::Body;
 use serde_json::{Value, json};
 
+use super::select::Selector;
 use super::store::{Key, State};
 use super::{FakeApi, apply};
 
@@ -60,7 +61,9 @@ impl FakeApi {
             ("GET", None) if route.query.contains_key("watch") => self.watch(&route),
             ("GET", None) => {
                 let state = self.state.lock();
-                let items = state.list(&route.plural, route.namespace.as_deref());
+                let selector = Selector::of(&route.query);
+                let mut items = state.list(&route.plural, route.namespace.as_deref());
+                items.retain(|item| selector.takes(item));
                 let meta = json!({ "resourceVersion": state.version.to_string() });
                 ok(&json!({ "apiVersion": "v1", "kind": "List", "metadata": meta, "items": items }))
             }
@@ -78,11 +81,37 @@ impl FakeApi {
                 }
                 ok(&self.change(|state, now| state.put(key, object, now)))
             }
+            ("PUT", Some(_)) => self.change(|state, now| {
+                let (key, mut object) = (route.key(), body);
+                match state.get(&key) {
+                    None => failure(404, "NotFound"),
+                    Some(before) => {
+                        let version = &object["metadata"]["resourceVersion"];
+                        if !version.is_null() && *version != before["metadata"]["resourceVersion"] {
+                            return failure(409, "Conflict");
+                        }
+                        if let Some(status) = before.get("status") {
+                            object["status"] = status.clone();
+                        }
+                        ok(&state.put(key, object, now))
+                    }
+                }
+            }),
             ("PATCH", Some(_)) => {
                 let kind = head.headers.get("content-type").and_then(|kind| kind.to_str().ok()).unwrap_or_default();
                 self.change(|state, now| patch(state, &route, kind, &body, now))
             }
-            ("DELETE", Some(_)) => found(self.change(|state, now| state.delete(&route.key(), now))),
+            ("DELETE", Some(_)) => {
+                let (key, wanted) = (route.key(), &body["preconditions"]);
+                self.change(|state, now| {
+                    let meta = state.get(&key).map(|object| object["metadata"].clone()).unwrap_or_default();
+                    let met = |field: &str| wanted[field].is_null() || wanted[field] == meta[field];
+                    if meta.is_object() && !(met("uid") && met("resourceVersion")) {
+                        return failure(409, "Conflict");
+                    }
+                    found(state.delete(&key, now))
+                })
+            }
             _other => failure(405, "not in this server"),
         }
     }
@@ -110,9 +139,11 @@ impl FakeApi {
             state.epoch
         };
         let (api, plural, namespace) = (self.clone(), route.plural.clone(), route.namespace.clone());
+        let selector = Selector::of(&route.query);
         let seen = (from, api.changed.subscribe());
         let lines = stream::unfold(seen, move |(from, mut changed)| {
             let (api, plural, namespace) = (api.clone(), plural.clone(), namespace.clone());
+            let selector = selector.clone();
             async move {
                 loop {
                     {
@@ -124,6 +155,7 @@ impl FakeApi {
                             change.version > from
                                 && change.key.plural == plural
                                 && namespace.as_ref().is_none_or(|namespace| *namespace == change.key.namespace)
+                                && selector.takes(&change.object)
                         });
                         if let Some(change) = next {
                             let event = json!({ "type": change.kind, "object": change.object });

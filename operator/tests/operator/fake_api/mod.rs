@@ -3,6 +3,7 @@
 
 mod apply;
 mod http;
+mod select;
 mod store;
 
 use std::sync::Arc;
@@ -57,6 +58,12 @@ impl FakeApi {
         });
     }
 
+    /// Puts an object there as it is, in place of what was there.
+    pub(crate) fn put_whole(&self, object: &Value) {
+        let key = Key::of(object);
+        self.change(|state, now| drop(state.put(key, object.clone(), now)));
+    }
+
     /// Changes an object in place, as somebody else.
     pub(crate) fn edit(&self, plural: &str, name: &str, edit: impl FnOnce(&mut Value)) {
         let key = Key::named(plural, "default", name);
@@ -74,6 +81,10 @@ impl FakeApi {
 
     pub(crate) fn get(&self, plural: &str, name: &str) -> Option<Value> {
         self.state.lock().get(&Key::named(plural, "default", name))
+    }
+
+    pub(crate) fn get_in(&self, namespace: &str, plural: &str, name: &str) -> Option<Value> {
+        self.state.lock().get(&Key::named(plural, namespace, name))
     }
 
     pub(crate) fn all(&self, plural: &str) -> Vec<Value> {

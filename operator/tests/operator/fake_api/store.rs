@@ -20,7 +20,11 @@ impl Key {
     }
 
     pub(super) fn of(object: &Value) -> Self {
-        let plural = format!("{}s", object["kind"].as_str().expect("a kind").to_lowercase());
+        let kind = object["kind"].as_str().expect("a kind").to_lowercase();
+        let plural = match kind.strip_suffix('y') {
+            Some(stem) => format!("{stem}ies"),
+            None => format!("{kind}s"),
+        };
         let meta = &object["metadata"];
         Self::named(&plural, meta["namespace"].as_str().unwrap_or("default"), meta["name"].as_str().expect("a name"))
     }

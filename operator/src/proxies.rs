@@ -1,0 +1,136 @@
+//! Watches of everything that concerns Proxies, and their controller.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::core::{NamespaceResourceScope, PartialObjectMeta};
+use kube::runtime::controller::Config;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{Controller, watcher};
+use kube::{Api, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::api::{Broker, FIELD_MANAGER, Proxy};
+use crate::build::{INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY, PROXY_NAMESPACE};
+use crate::reconcile::{Context, Proxies, on_proxy_error, reconcile_proxy, sweep};
+use crate::run::{AT_ONCE, Scope, watch_over};
+
+/// How often ConfigMaps that nobody needs are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Looks after the Proxies of `scope` until `stop`.
+pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &CancellationToken) {
+    let proxies = Arc::new(Proxies { context: context.clone(), scope: scope.clone() });
+    let apis = scope.apis::<Proxy>(&context.client).into_iter().enumerate();
+    let controllers = apis.map(|(number, api)| {
+        let controller =
+            Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
+        let known = controller.store();
+        let watches = Watches { proxies: &proxies, number };
+        let controller = watches.made::<ConfigMap>(controller);
+        let controller = watches.made::<Service>(controller);
+        let controller = watches.made::<ServiceAccount>(controller);
+        let controller = watches.made::<PodDisruptionBudget>(controller);
+        let controller = watches.made::<HorizontalPodAutoscaler>(controller);
+        let controller = watches.made::<Deployment>(controller);
+        let controller = watches.made::<Pod>(controller);
+        let controller = watches.all::<Pod>(controller, INJECT, of_injected);
+        let controller = match scope.apis::<Broker>(&context.client).into_iter().nth(number) {
+            Some(brokers) => {
+                controller.watches(brokers, watcher::Config::default(), move |broker| of_broker(&known, &broker))
+            }
+            None => controller,
+        };
+        let controller = controller.graceful_shutdown_on(stop.clone().cancelled_owned());
+        watch_over(controller.run(reconcile_proxy, on_proxy_error, proxies.clone()))
+    });
+    future::join(future::join_all(controllers), sweeping(scope, context, stop)).await;
+}
+
+/// The watches of one API, of metadata only: whoever changes anything about an object changes that, too.
+struct Watches<'a> {
+    proxies: &'a Proxies,
+    number: usize,
+}
+
+impl Watches<'_> {
+    /// What the operator made for Proxies.
+    fn made<K>(&self, controller: Controller<Proxy>) -> Controller<Proxy>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let labels = format!("{MANAGED_BY}={FIELD_MANAGER},app.kubernetes.io/component in ({PROXY},{INJECTION})");
+        self.all::<K>(controller, &labels, of_labels)
+    }
+
+    fn all<K>(
+        &self,
+        controller: Controller<Proxy>,
+        labels: &str,
+        whose: fn(&PartialObjectMeta<K>) -> Option<ObjectRef<Proxy>>,
+    ) -> Controller<Proxy>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+            + Clone
+            + Debug
+            + DeserializeOwned
+            + Send
+            + 'static,
+    {
+        let apis: Vec<Api<PartialObjectMeta<K>>> = self.proxies.scope.apis(&self.proxies.context.client);
+        match apis.into_iter().nth(self.number) {
+            Some(api) => {
+                controller.watches(api, watcher::Config::default().labels(labels), move |object| whose(&object))
+            }
+            None => controller,
+        }
+    }
+}
+
+/// The Proxy for which the operator made an object.
+fn of_labels<K: Resource<DynamicType = ()>>(object: &PartialObjectMeta<K>) -> Option<ObjectRef<Proxy>> {
+    let labels = object.metadata.labels.as_ref()?;
+    let home = labels.get(PROXY_NAMESPACE).or(object.metadata.namespace.as_ref())?;
+    Some(ObjectRef::new(labels.get("app.kubernetes.io/instance")?).within(home))
+}
+
+/// The Proxy of which a pod asks for a sidecar.
+fn of_injected(pod: &PartialObjectMeta<Pod>) -> Option<ObjectRef<Proxy>> {
+    let labels = pod.metadata.labels.as_ref()?;
+    let home = labels.get(INJECT_NAMESPACE).or(pod.metadata.namespace.as_ref())?;
+    Some(ObjectRef::new(labels.get(INJECT)?).within(home))
+}
+
+/// The Proxies in front of a Broker.
+fn of_broker(known: &Store<Proxy>, broker: &Broker) -> Vec<ObjectRef<Proxy>> {
+    let concerns = |proxy: &Arc<Proxy>| {
+        let named = proxy.spec.broker_ref.as_ref().is_some_and(|named| named.name == broker.name_any());
+        named && proxy.namespace() == broker.namespace()
+    };
+    known.state().iter().filter(|proxy| concerns(proxy)).map(|proxy| ObjectRef::from_obj(&**proxy)).collect()
+}
+
+async fn sweeping(scope: &Scope, context: &Context, stop: &CancellationToken) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(SWEEP_EVERY) => {}
+        }
+        if let Err(error) = sweep(context, scope).await {
+            warn!(%error, "unneeded ConfigMaps could not be looked for, it is tried again");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! The Secret with the users of a Proxy: written whole, from all Users that are for it.
+
+use std::sync::Arc;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::{Pod, Secret};
+use kube::api::{ListParams, Patch, PatchParams};
+use kube::runtime::controller::Action;
+use kube::{Api, Resource, ResourceExt};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::compare::covers;
+use super::credentials::credentials;
+use super::user::file_of;
+use super::{ApiError, Context, after_api_error, key, while_doing};
+use crate::api::{FIELD_MANAGER, Proxy, User};
+use crate::build::users::{self, Known, USERS_FILE};
+use crate::build::{self};
+
+/// The annotation of pods with the version of the Secret that they are to have.
+const USERS_VERSION: &str = "waybill.dev/users";
+
+/// Writes the users of a Proxy into its Secret, if it asks for users or did so before.
+///
+/// # Errors
+/// The API server does not do its part. Nothing is written then: a user that cannot be read for the moment must not be
+/// locked out.
+pub async fn reconcile_proxy_users(proxy: Arc<Proxy>, context: Arc<Context>) -> Result<Action, ApiError> {
+    if proxy.meta().deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let namespace = proxy.namespace().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
+    let name = users::users_secret(&proxy.name_any());
+    let live = secrets.get_opt(&name).await.map_err(while_doing("read a Secret"))?;
+    if live.is_none() && !proxy.asks_for_users() {
+        return Ok(Action::await_change());
+    }
+    if live.as_ref().is_some_and(|live| !belongs_to(live, &proxy)) {
+        let note = format!("the Secret {name} is there and belongs to somebody else: users cannot be written");
+        warn!(resource = key(&*proxy), "{note}");
+        context.events.warning(&*proxy, "ObjectConflict", note).await;
+        return Ok(Action::requeue(context.pace.retry_max));
+    }
+    let file = file(&proxy, &context).await?;
+    let wanted = secret(&proxy, &name, &file);
+    if live.is_some_and(|live| covers(&json!(live), &wanted) && file_of(&live).as_ref() == Some(&file)) {
+        return Ok(context.pace.resync(&key(&*proxy)));
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let written = secrets.patch(&name, &params, &Patch::Apply(&wanted)).await;
+    let written = written.map_err(while_doing("write the users of a Proxy"))?;
+    hurry(&proxy, &context, &written.resource_version().unwrap_or_default()).await;
+    Ok(context.pace.resync(&key(&*proxy)))
+}
+
+/// Lets the kubelets notice at once: they look after a pod when its metadata changes, and else about once a minute. Pods that are not
+/// told so have the users a little later.
+async fn hurry(proxy: &Proxy, context: &Context, version: &str) {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &proxy.namespace().unwrap_or_default());
+    let name = proxy.name_any();
+    for selector in [build::selector("proxy", &name), format!("{}={name}", build::INJECT)] {
+        let found = match pods.list_metadata(&ListParams::default().labels(&selector)).await {
+            Ok(found) => found.items,
+            Err(error) => return warn!(%error, "the pods of a Proxy could not be listed"),
+        };
+        for pod in found {
+            let patch = json!({ "metadata": { "annotations": { USERS_VERSION: version } } });
+            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            if let Err(error) = pods.patch_metadata(&pod.name_any(), &params, &Patch::Merge(patch)).await {
+                warn!(%error, pod = pod.name_any(), "a pod could not be told of changed users");
+            }
+        }
+    }
+}
+
+/// What to do when the API server did not do its part.
+pub fn on_proxy_users_error(proxy: Arc<Proxy>, error: &ApiError, context: Arc<Context>) -> Action {
+    warn!(kind = "users of a Proxy", resource = key(&*proxy), %error, "tried again");
+    after_api_error(error, context.pace)
+}
+
+async fn file(proxy: &Proxy, context: &Context) -> Result<String, ApiError> {
+    let namespace = proxy.namespace().unwrap_or_default();
+    let api: Api<User> = Api::namespaced(context.client.clone(), &namespace);
+    let mut all = api.list(&Default::default()).await.map_err(while_doing("list Users"))?.items;
+    all.retain(|user| user.meta().deletion_timestamp.is_none());
+    let mut found = Vec::new();
+    for user in users::of_proxy(&all, proxy) {
+        // Whose credentials are missing is no user; its own status says why.
+        if let Ok(credentials) = credentials(user, context).await? {
+            found.push((user, credentials.secret_key));
+        }
+    }
+    let known: Vec<Known<'_>> = found.iter().map(|(user, secret_key)| Known { user, secret_key }).collect();
+    Ok(users::file(&known))
+}
+
+fn belongs_to(secret: &Secret, proxy: &Proxy) -> bool {
+    secret.owner_references().iter().any(|owner| Some(&owner.uid) == proxy.uid().as_ref())
+}
+
+fn secret(proxy: &Proxy, name: &str, file: &str) -> Value {
+    let metadata = build::metadata(name, &build::labels("proxy", &proxy.name_any()), proxy);
+    let data = json!({ USERS_FILE: ByteString(file.as_bytes().to_vec()) });
+    build::object::<Secret>(&metadata, json!({ "type": "Opaque", "data": data })).value
+}
