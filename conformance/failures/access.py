@@ -1,11 +1,17 @@
 """Access control before the published clients: credentials that are right, wrong and missing, permissions, and users that change."""
 import base64
+import hashlib
+import hmac
 import json
 import os
+import sys
 import time
 
-from house import PATIENCE_S, House, clients, expect, wait_for
-from rows import BOTH, Seen, row
+from house import PATIENCE_S, SUITE, House, Processes, clients, expect, remoting, wait_for
+
+sys.path.insert(0, str(SUITE / "apache"))
+import apache  # noqa: E402
+from rows import BOTH, Seen, row  # noqa: E402
 
 UNAUTHORIZED, FORBIDDEN = "UNAUTHORIZED", "FORBIDDEN"
 # A changed file counts within this, by promise; the machine may be busy.
@@ -155,3 +161,49 @@ def changes(folder, kind, mode):
         fresh.call("producer", name="p", topics=[topic], credentials=["shop", "new-secret"], tls=False)
         send(fresh, "p", topic, b"three")
         return Seen(note=f"a permission counted after {took:.1f} s (promised {RELOAD_S} s after the file's change, and the client's start)")
+
+
+def signed(ext, access_key, secret_key, body=b""):
+    """The fields of a request as Apache's broker asks for them: the values in the order of their names, and the body, are signed."""
+    ext = {name: str(value) for name, value in ext.items()} | {"AccessKey": access_key}
+    content = "".join(ext[name] for name in sorted(ext)).encode() + body
+    return ext | {"Signature": base64.b64encode(hmac.new(secret_key.encode(), content, hashlib.sha1).digest()).decode()}
+
+
+@row("access control: requests to Apache's broker are signed", seconds=60, modes=(BOTH,))
+def before_apache(folder, kind, mode):
+    """Apache's broker asks who calls: a sidecar with credentials is served, one with wrong ones or none is not."""
+    part = "org.apache.rocketmq.auth.authentication.provider."
+    root = json.dumps({"username": "root", "password": "root-secret"})
+    asks = {"authenticationEnabled": "true", "authenticationProvider": f"{part}DefaultAuthenticationProvider",
+            "authenticationMetadataProvider": f"{part}LocalAuthenticationMetadataProvider", "authConfigPath": str(folder / "auth"),
+            "initAuthenticationUser": root, "innerClientAuthenticationCredentials": json.dumps({"accessKey": "root", "secretKey": "root-secret"})}
+    with Processes(folder) as house:
+        a = apache.Apache(dir=folder / "apache", broker_set=apache.PATIENT | asks, detached=False)
+        house.stack.callback(a.stop)
+        a.up(proxy=False)
+        house.announced, topic = a.namesrv, "signed"
+        header = remoting.topic_header(topic)
+        remoting.call(a.broker, remoting.UPDATE_AND_CREATE_TOPIC, signed(header, "root", "root-secret"))
+        admin = remoting.Admin(f"{a.namesrv},{a.broker}")
+        wait_for("the topic has a route", PATIENCE_S, lambda: admin.topic_routed(topic))
+        for name, secret_key in (("right", "root-secret"), ("wrong", "another"), ("none", None)):
+            settings = {}
+            if secret_key:
+                file = folder / f"{name}.credentials.yaml"
+                file.write_text(json.dumps({"accessKey": "root", "secretKey": secret_key}))
+                settings["brokerCredentialsPath"] = f'"{file}"'
+            sidecar = house.sidecar(name, **settings)
+            client = house.client(kind, sidecar.endpoint)
+
+            def go():
+                client.call("producer", START_S, name="p", topics=[topic])
+                send(client, "p", topic, b"one")
+                client.call("consumer", START_S, name="c", group="signers", topic=topic, filter="*", await_s=client.client.await_s)
+                got = wait_for("the message comes", PATIENCE_S, lambda: client.call("receive", name="c", max=4, invisible_s=20)["messages"])
+                client.call("ack", name="c", ref=got[0]["ref"])
+            if name == "right":
+                go()
+            else:
+                expect(refusal(go), f"{name} credentials are taken")
+        return Seen(note="sent, received and acknowledged with credentials; refused with wrong ones and without")
