@@ -1,2 +1,2 @@
 """The checks, in the order they run: each module registers its own."""
-from . import quickstart, shop, examples, admission, configuration, injection, disruption, draining, uninstall  # noqa: F401
+from . import quickstart, shop, examples, admission, configuration, injection, disruption, draining, measures, uninstall  # noqa: F401

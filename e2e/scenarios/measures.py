@@ -1,0 +1,77 @@
+"""What the operator costs with a thousand topics and a thousand groups."""
+import time
+
+from house import ROOT, check, expect, wait_for
+
+from .configuration import metrics
+from .shop import OPERATORS, RELEASE, broker_address, make_namespace, tool
+
+MANY = "many"
+EACH = 1000
+IDLE_S = 15
+IMAGE_MIB = 40
+# Seconds of processor for each resource, from its creation until its status is written.
+CPU_S = 0.010
+# Share of a core while nothing changes.
+IDLE_SHARE = 0.01
+MANIFEST = """
+apiVersion: waybill.dev/v1alpha1
+kind: Broker
+metadata: {name: main}
+spec: {storage: {ephemeral: true}}
+"""
+
+
+def operators(cluster):
+    """(resident bytes of the largest, seconds of processor of all) of the operator's pods."""
+    pages = [metrics(f"{pod['status']['podIP']}:10925") for pod in cluster.wait_pods(RELEASE, OPERATORS, 2)]
+    return max(page["process_resident_memory_bytes"] for page in pages), sum(page["process_cpu_seconds_total"] for page in pages)
+
+
+def versions(cluster):
+    """Of all resources of the namespace: they change with each write."""
+    return {one["metadata"]["uid"]: one["metadata"]["resourceVersion"]
+            for kind in ("brokers", "topics", "consumergroups") for one in cluster.api.list(kind, MANY)}
+
+
+@check("measures", needs=["install"])
+def measures(cluster):
+    """A thousand Topics and a thousand ConsumerGroups: processor, silence when nothing changes, a topic on its broker within a second"""
+    make_namespace(cluster, MANY)
+    cluster.apply(MANIFEST, MANY)
+    cluster.wait_ready("brokers", MANY, "main")
+    before, cpu_before = operators(cluster)
+    began = time.monotonic()
+    for n in range(EACH):
+        for kind, plural in (("Topic", "topics"), ("ConsumerGroup", "consumergroups")):
+            cluster.api.create(plural, MANY, {"apiVersion": "waybill.dev/v1alpha1", "kind": kind, "metadata": {"name": f"{kind[0].lower()}{n}"},
+                                              "spec": {"brokerRef": {"name": "main"}}})
+
+    def unready():
+        return sum(one.get("status", {}).get("appliedBrokers") != 1 for kind in ("topics", "consumergroups") for one in cluster.api.list(kind, MANY))
+
+    wait_for(lambda: f"all are on the broker, {unready()} are not", 120, lambda: unready() == 0, every=1)
+    took = time.monotonic() - began
+    time.sleep(2)
+    resident, cpu = operators(cluster)
+    each_s = (cpu - cpu_before) / (2 * EACH)
+    written, started = versions(cluster), time.monotonic()
+    time.sleep(IDLE_S)
+    _, cpu_idle = operators(cluster)
+    share = (cpu_idle - cpu) / (time.monotonic() - started)
+    silent = versions(cluster) == written
+    applied = time.monotonic()
+    cluster.apply("apiVersion: waybill.dev/v1alpha1\nkind: Topic\nmetadata: {name: late}\nspec: {brokerRef: {name: main}}\n", MANY)
+    done = time.monotonic()
+    wait_for("the topic is on its broker", 30, lambda: tool(cluster, "topic", "describe", "late", "--broker", broker_address(0, namespace=MANY)), every=0.05)
+    applied_s = time.monotonic() - applied
+    images = {path.stem: path.stat().st_size / 2 ** 20 for path in (ROOT / ".cache" / "images").glob("waybill*.tar")}
+    told = (f"{2 * EACH} in {took:.0f} s, {each_s * 1000:.1f} ms of processor each, {share * 100:.2f} % of a core when idle, resident {before / 2 ** 20:.1f} then "
+            f"{resident / 2 ** 20:.1f} MiB, a topic on its broker {applied_s:.2f} s after kubectl began and {time.monotonic() - done:.2f} s after it ended, "
+            f"images {', '.join(f'{name} {size:.0f}' for name, size in sorted(images.items()))} MiB")
+    expect(silent, f"something was written while nothing changed: {told}")
+    expect(each_s <= CPU_S, told)
+    expect(share <= IDLE_SHARE, told)
+    expect(max(images.values()) <= IMAGE_MIB, told)
+    cluster.kubectl("delete", "namespace", MANY, "--wait=false")
+    return told
