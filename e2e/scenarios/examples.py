@@ -45,6 +45,5 @@ def examples(cluster):
     cluster.kubectl("wait", "-n", EXAMPLES, "--for=condition=Complete", "job", "--all", "--timeout=60s")
     cluster.kubectl("wait", "-n", EXAMPLES, "--for=condition=Available", "deployment/shop", "--timeout=60s")
     expect(applied, "there are no examples")
-    cluster.kubectl("delete", "namespace", EXAMPLES, "--wait=false")
-    wait_for("their namespace is gone", 90, lambda: cluster.api.get("namespaces", None, EXAMPLES) is None)
+    cluster.kubectl("delete", "namespace", EXAMPLES, "--wait=false")  # it takes a while: the applications are given their time to end
     return f"{len(applied)} files"
