@@ -1,5 +1,6 @@
 """Runs commands as named stages: one after the other, output shown and kept, a time limit on each, a table at the end."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -14,12 +15,13 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 GRACE_S = 10
 # What a whole run from nothing writes, in bytes, and a little more.
-DISK_NEEDED = 12 * 10 ** 9
+DISK_NEEDED = 18 * 10 ** 9
 
 
 @dataclasses.dataclass
 class Stage:
-    """A command, and the most seconds it may take. A failed `essential` stage ends the run."""
+    """A command, and the most seconds it may take. A failed `essential` stage ends the run. Beside one that is `alone`, what else was
+    begun stands still."""
 
     name: str
     command: list
@@ -27,6 +29,7 @@ class Stage:
     essential: bool = False
     env: dict = dataclasses.field(default_factory=dict)
     counts: bool = True
+    alone: bool = False
 
 
 @dataclasses.dataclass
@@ -56,6 +59,33 @@ def run(stage):
         passed = 1
     print(f"== {stage.name}: {'ok' if failed == 0 else 'FAILED'} after {seconds:.0f} s", flush=True)
     return Outcome(stage.name, passed, failed, skipped, seconds, disk_left())
+
+
+class Beside:
+    """A command that runs beside the stages, when no processor has anything else to do. What it says goes into a file of its own. It may
+    be missing, or fail: the stage that needs what it makes finds out."""
+
+    def __init__(self, name, command):
+        LOGS.mkdir(parents=True, exist_ok=True)
+        with open(LOGS / f"{name}.log", "wb") as log:
+            idle = ["chrt", "--idle", "0"] if shutil.which("chrt") else ["nice", "-n", "19"]
+            self.process = subprocess.Popen([*idle, *command], cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        # Where each session has an equal share, priorities count within one only: the session has to stand back itself.
+        with contextlib.suppress(OSError):
+            pathlib.Path(f"/proc/{self.process.pid}/autogroup").write_text("19")
+
+    def signal(self, number):
+        """Sends a signal to it and to what it started, if it still runs."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, number)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for number in (signal.SIGTERM, signal.SIGCONT):
+            self.signal(number)
+        self.process.wait()
 
 
 def disk_left():
@@ -130,13 +160,17 @@ def number(line, pattern):
     return int(match.group(1)) if match else 0
 
 
-def run_all(stages):
-    """Runs the stages, prints the table and the closing line, and returns the exit code."""
+def run_all(stages, beside=None):
+    """Runs the stages, `beside` them what is Beside them, prints the table and the closing line, and returns the exit code."""
     outcomes = []
     if disk_left() < DISK_NEEDED:
         print(f"== {disk_left() / 1e9:.1f} GB of disk are left; from nothing, a whole run needs {DISK_NEEDED / 1e9:.0f} GB", flush=True)
     for stage in stages:
+        if beside and stage.alone:
+            beside.signal(signal.SIGSTOP)
         outcomes.append(run(stage))
+        if beside and stage.alone:
+            beside.signal(signal.SIGCONT)
         if stage.essential and outcomes[-1].failed:
             print(f"== the rest is not run: it needs {stage.name}", flush=True)
             break

@@ -58,6 +58,20 @@ class Stages(unittest.TestCase):
         self.assertLess(outcome.seconds, 60)
 
 
+class BesideTheStages(unittest.TestCase):
+    def test_it_stands_still_beside_a_stage_that_is_alone_and_ends_with_the_stages(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(stages, "LOGS", pathlib.Path(directory)), \
+                mock.patch("builtins.print"), mock.patch.object(stages, "show"):
+            with stages.Beside("beside", ["sleep", "600"]) as beside:
+                state = f"cut -d' ' -f3 /proc/{beside.process.pid}/stat"
+                each = [stages.Stage("alone", ["sh", "-c", state], 30, alone=True), stages.Stage("not", ["sh", "-c", state], 30)]
+                stages.run_all(each, beside)
+                seen = [(pathlib.Path(directory) / f"{stage.name}.log").read_text().strip() for stage in each]
+            self.assertEqual(seen[0], "T")
+            self.assertIn(seen[1], "SR")
+            self.assertIsNotNone(beside.process.returncode)
+
+
 class Tree(unittest.TestCase):
     def check(self, check, name, text):
         with tempfile.TemporaryDirectory() as directory:
