@@ -26,6 +26,8 @@ use crate::sim::Sim;
 
 /// The topic of all messages.
 pub const TOPIC: &str = "t";
+/// The topic of delayed messages and of transactions.
+pub const PROMISED: &str = "promised";
 /// Bytes of a log segment: small, so that runs go over many.
 const SEGMENT: u64 = 64 << 10;
 /// How often a broker looks whether there is room again.
@@ -224,7 +226,11 @@ impl BrokerNode {
             attributes: self.in_order().then(|| "+message.type=FIFO".to_owned()),
             ..Default::default()
         };
-        let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
+        let promised = CreateTopicRequestHeader { topic: PROMISED.into(), attributes: None, ..topic.clone() };
+        let mut commands: Vec<_> = [topic, promised]
+            .iter()
+            .map(|topic| Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(topic))
+            .collect();
         for group in groups {
             commands.push(make_group(group, self.sim.plan.attempts, self.in_order() && GROUPS.contains(group)));
         }

@@ -12,6 +12,7 @@ pub mod moving;
 pub mod museum;
 pub mod net;
 pub mod plan;
+pub mod promises;
 pub mod run;
 pub mod sidecar;
 pub mod sim;

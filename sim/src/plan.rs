@@ -50,6 +50,8 @@ pub struct Plan {
     pub moving: bool,
     /// Time between two flips of the renewal switch or drains of sidecars, at most. 0: none.
     pub upkeep_every_ms: i64,
+    /// Delayed messages and halves of transactions to send.
+    pub promises: usize,
     /// Bytes that each message has more than it needs, so that a run goes over several segments of the log.
     pub padding: usize,
 }
@@ -80,6 +82,7 @@ impl Plan {
             message_groups: *dice.pick(&[0, 0, 1, 4]),
             moving: dice.chance(250),
             upkeep_every_ms: *dice.pick(&[0, 6_000, 15_000]),
+            promises: usize::try_from(dice.within(0..=16)).unwrap_or(0),
             padding: *dice.pick(&[0, 3_000, 3_000]),
         }
     }

@@ -15,6 +15,7 @@ use crate::faults::World;
 use crate::museum::Bug;
 use crate::net::Net;
 use crate::plan::{CONSUME_TIMEOUT_MS, GROUPS, Plan};
+use crate::promises::{READERS, keep, promise};
 use crate::sidecar::{LONGEST_STEP_MS, RENEW_MAX_MS, SidecarNode};
 use crate::sim::Sim;
 use crate::upkeep::upkeep;
@@ -64,7 +65,7 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
         (0..plan.brokers).map(|number| BrokerNode::new(&sim, number, dir.join(number.to_string()), bug)).collect();
     for broker in &brokers {
         broker.start().await;
-        broker.prepare(&[GROUPS[0], GROUPS[1], AUDITORS]).await;
+        broker.prepare(&[GROUPS[0], GROUPS[1], AUDITORS, READERS]).await;
     }
     let net = Net::new(&sim, brokers);
     let sidecars: Vec<_> = (0..plan.sidecars).map(|number| SidecarNode::new(&sim, &net, number, dir, bug)).collect();
@@ -80,12 +81,16 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     }
     let producer = Client::new(&sim, &net, &world.sidecars, "producer", 0);
     let producing = tokio::spawn(produce(producer, plan.messages));
+    let promising = tokio::spawn(promise(sim.clone(), net.brokers().to_vec(), seed));
     let keeping = tokio::spawn(upkeep(sim.clone(), world.sidecars.clone()));
     world.suffer().await;
     world.heal().await;
     let _ = producing.await;
     let _ = keeping.await;
     settle(&sim, &net).await;
+    if let Ok(promises) = promising.await {
+        keep(&sim, net.brokers(), promises).await;
+    }
     let mut audit = sim.audit();
     audit.conclude();
     let (violations, counted) = (audit.violations().to_vec(), audit.counts());

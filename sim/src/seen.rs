@@ -3,20 +3,23 @@
 use std::collections::BTreeMap;
 
 /// What a thousand seeds must have seen.
-const EVERYTHING: [&str; 27] = [
+const EVERYTHING: [&str; 32] = [
     "acked_in_calm",
     "acks_in_drain",
     "broker_clock_steps",
     "broker_kills",
     "calm_drains",
     "client_kills",
+    "committed",
     "cuts",
     "dead_letters",
+    "delayed",
     "drains_leave",
     "drains_release",
     "flips_off",
     "flips_on",
     "full_disks",
+    "halves",
     "hollow_acks",
     "in_order",
     "in_order_again",
@@ -25,10 +28,12 @@ const EVERYTHING: [&str; 27] = [
     "left_by_drain",
     "moved_handles",
     "power_cuts",
+    "recalled",
     "refused_for_space",
     "renewed",
     "renewed_over_flip",
     "returned_by_drain",
+    "rolled_back",
     "sidecar_clock_steps",
     "sidecar_kills",
 ];

@@ -15,6 +15,7 @@ use waybill_protocol::remoting::{
 
 use super::lease::Popped;
 use super::{Audit, Place};
+use crate::broker::PROMISED;
 use crate::plan::{CONSUME_TIMEOUT_MS, GROUPS};
 
 /// No plan has a shorter lease for messages that are renewed.
@@ -309,6 +310,10 @@ fn read(broker: &str, command: &Command) -> Option<What> {
     Some(match command.code {
         request::SEND_MESSAGE_V2 => {
             let header = SendMessageRequestHeader::decode_v2(&command.ext).ok()?;
+            // They are in no queue yet.
+            if header.topic == PROMISED {
+                return None;
+            }
             let message_group =
                 header.properties.as_deref().and_then(|raw| properties::get(raw, properties::SHARDING_KEY));
             What::Send {
