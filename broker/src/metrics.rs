@@ -415,8 +415,8 @@ fn encode_groups(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> Result
         }),
         (
             "waybill_consumer_blocked_messages",
-            "Messages never delivered that wait for one before them in their group",
-            |c| c.deferred,
+            "Messages that wait because somebody holds another one of their message group",
+            |c| c.blocked,
         ),
     ];
     for (name, help, value) in gauges {

@@ -26,7 +26,7 @@ pub struct TopicCounts {
     pub in_flight: u64,
     /// Those that were given back and come again later.
     pub waiting_retry: u64,
-    /// Those that wait for a predecessor in their message group and were not given out yet.
+    /// Those of which somebody holds another one of their message group. A message that no receive has come to yet counts as ready.
     pub blocked: u64,
     /// Messages of the topic that are not due yet. They are in no queue, so the lag does not count them.
     pub delayed: u64,
@@ -80,14 +80,14 @@ impl Core {
         };
         let mut of_group: HashMap<u32, Vec<TopicCounts>> = HashMap::new();
         for (group, topic, counts) in self.ledgers_of(&groups, &topics) {
-            let Counts { in_flight, waiting, deferred, lag, .. } = counts;
+            let Counts { in_flight, waiting, blocked, lag, .. } = counts;
             of_group.entry(group.id).or_default().push(TopicCounts {
                 topic: topic.config.topic_name.clone(),
                 lag,
                 ready: counts.takeable(),
                 in_flight,
                 waiting_retry: waiting,
-                blocked: deferred,
+                blocked,
                 delayed: self.delayed(&topic),
                 differing_filters: self
                     .existing_ledger(group.id, topic.id)

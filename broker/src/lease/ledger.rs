@@ -242,11 +242,11 @@ impl Ledger {
         let mut counts = Counts::default();
         for (id, queue) in &mut self.queues {
             queue.advance(now);
-            let deferred = if self.ordered { queue.iter().filter(|(_, lease)| lease.is_deferred()).count() } else { 0 };
+            let blocked = queue.blocked_rows();
             let waiting = queue.iter().filter(|(_, lease)| lease.is_live(now) && lease.is_given_back()).count();
             let (min, end) = bounds(*id);
-            counts.deferred += deferred as u64;
-            counts.ready += (queue.expired() - deferred) as u64;
+            counts.blocked += blocked as u64;
+            counts.ready += queue.expired().saturating_sub(blocked) as u64;
             counts.in_flight += (queue.in_flight() - waiting) as u64;
             counts.waiting += waiting as u64;
             counts.lag += queue.open_len() as u64 + end.saturating_sub(queue.progress.next.max(min));

@@ -90,6 +90,14 @@ impl Queue {
         self.order.as_ref().map_or(self.expired, Order::available_rows)
     }
 
+    /// Rows that nobody holds, and that cannot be taken because somebody holds another one of their group. Costs a look at every row.
+    pub(super) fn blocked_rows(&self) -> usize {
+        let Some(order) = &self.order else { return 0 };
+        // A row without a group was taken while consumption was not ordered.
+        let waits = |lease: &&Lease| !lease.is_live(self.clock_ms) && lease.order_group.is_some();
+        self.open.values().filter(waits).count().saturating_sub(order.available_rows())
+    }
+
     pub(super) fn order(&self) -> Option<&Order> {
         self.order.as_ref()
     }

@@ -241,8 +241,8 @@ pub struct Counts {
     pub in_flight: u64,
     /// Given back, to be delivered again later: nobody works on them.
     pub waiting: u64,
-    /// Passed by the scan, waiting for predecessors in their group.
-    pub deferred: u64,
+    /// Passed by the scan or expired, and somebody holds a message of their group.
+    pub blocked: u64,
     /// Not done: never considered, or open.
     pub lag: u64,
 }
@@ -251,6 +251,6 @@ impl Counts {
     /// Messages that a pop could take now, if ordered consumption does not hold them back: never given out, or ready again.
     #[must_use]
     pub fn takeable(&self) -> u64 {
-        self.lag.saturating_sub(self.in_flight).saturating_sub(self.waiting).saturating_sub(self.deferred)
+        self.lag.saturating_sub(self.in_flight).saturating_sub(self.waiting).saturating_sub(self.blocked)
     }
 }

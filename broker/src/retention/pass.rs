@@ -60,18 +60,17 @@ impl Broker {
                 }
             }
             if Instant::now() >= log_at {
-                log_at = Instant::now()
-                    + match self.shorten_log().await {
-                        Ok(Retained { dropped: 0, held_back: 0, postponed: 0, .. }) => LOOK,
-                        Ok(Retained { dropped: 0, held_by, .. }) if held_by != Some(By::Lease) => RETRY,
-                        Ok(_) => GATHER,
-                        Err(error) => {
-                            if !self.is_stopping() {
-                                warn!(%error, "old messages could not be dropped; it will be tried again");
-                            }
-                            RETRY
+                let retained = match self.shorten_log().await {
+                    Ok(retained) => Some(retained),
+                    Err(error) => {
+                        if !self.is_stopping() {
+                            warn!(%error, "old messages could not be dropped; it will be tried again");
                         }
-                    };
+                        None
+                    }
+                };
+                let full = self.core().store().health() == Health::DiskFull;
+                log_at = Instant::now() + pause(retained, full);
             }
             tokio::select! {
                 () = self.stopping().cancelled() => return,
@@ -240,11 +239,39 @@ impl Broker {
     }
 }
 
+/// How long to wait until the next look. `retained`: what this one came to, if it did not fail.
+fn pause(retained: Option<Retained>, disk_full: bool) -> Duration {
+    match retained {
+        Some(Retained { dropped: 0, held_back: 0, postponed: 0, .. }) => LOOK,
+        // Nobody can send until something goes: what it is held for may end at any time.
+        _ if disk_full => GATHER,
+        Some(Retained { dropped: 0, held_by, .. }) if held_by != Some(By::Lease) => RETRY,
+        Some(_) => GATHER,
+        None => RETRY,
+    }
+}
+
 /// How long messages are kept.
 fn policy(config: &BrokerConfig) -> Policy {
     Policy {
         age_ms: i64::try_from(config.file_reserved_time.saturating_mul(3_600_000)).unwrap_or(i64::MAX),
         disk_max_percent: config.disk_max_used_space_ratio,
         log_bytes_max: config.log_bytes_max,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_looked_at_again_soon() {
+        let held = Retained { held_back: 3, held_by: Some(By::Timer), ..Retained::default() };
+        assert_eq!(pause(Some(held), false), RETRY);
+        assert_eq!(pause(Some(held), true), GATHER, "what is delayed may be due in a moment");
+        assert_eq!(pause(Some(Retained { postponed: 1, ..Retained::default() }), true), GATHER);
+        assert_eq!(pause(None, true), GATHER);
+        assert_eq!(pause(None, false), RETRY);
+        assert_eq!(pause(Some(Retained::default()), false), LOOK);
     }
 }

@@ -28,10 +28,23 @@ fn one_group_does_not_hold_up_another() {
     assert_eq!(offsets(&w.pop_max(1)), [0]);
     assert_eq!(offsets(&w.pop_max(32)), [3, 5], "the scan passes what is blocked");
     assert_eq!(w.ledger.next(0), Some(6));
-    assert_eq!(
-        w.ledger.counts(w.now, 0, |_| (0, 6)),
-        Counts { in_flight: 3, deferred: 3, lag: 6, ..Counts::default() }
-    );
+    assert_eq!(w.ledger.counts(w.now, 0, |_| (0, 6)), Counts { in_flight: 3, blocked: 3, lag: 6, ..Counts::default() });
+}
+
+#[test]
+fn a_group_that_nobody_holds_is_not_counted_as_blocked() {
+    let mut w = world(&[A, A, A, B]);
+    let counts = |w: &mut World| w.ledger.counts(w.now, 0, |_| (0, 4));
+    let first = w.pop_max(1);
+    assert_eq!(offsets(&w.pop_max(32)), [3]);
+    assert_eq!(counts(&mut w), Counts { in_flight: 2, blocked: 2, lag: 4, ..Counts::default() });
+    w.ack(refs(&first)[0]);
+    assert_eq!(counts(&mut w), Counts { ready: 2, in_flight: 1, lag: 3, ..Counts::default() });
+    let second = w.pop_max(32);
+    assert_eq!(offsets(&second), [1, 2], "as many as were counted");
+    w.change(refs(&second)[0], 0);
+    assert_eq!(counts(&mut w).blocked, 1, "1 was given back, but 2 is held");
+    assert_eq!(counts(&mut w).ready, 0);
 }
 
 #[test]
