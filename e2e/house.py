@@ -107,17 +107,13 @@ class Cluster:
 
     def condition(self, kind, namespace, name, condition="Ready"):
         """The condition of an object as (status, reason, message); Nones when there is none."""
-        found = self.api.get(kind, namespace, name) or {}
-        for one in found.get("status", {}).get("conditions", []):
-            if one["type"] == condition:
-                return one["status"], one.get("reason"), one.get("message")
-        return None, None, None
+        return condition_of(self.api.get(kind, namespace, name) or {}, condition)
 
     def wait_ready(self, kind, namespace, name, seconds=PATIENCE_S):
         """Waits until the condition Ready is there for the generation that is there now."""
         def look():
             found = self.api.get(kind, namespace, name)
-            ready = found and self.condition(kind, namespace, name)[0] == "True"
+            ready = found and condition_of(found, "Ready")[0] == "True"
             return ready and found["status"].get("observedGeneration") == found["metadata"]["generation"]
         wait_for(lambda: f"{kind} {namespace}/{name} is ready, it is {self.condition(kind, namespace, name)}", seconds, look)
 
@@ -134,6 +130,14 @@ class Cluster:
             pods = self.pods(namespace, selector)
             return len(pods) == count and all(map(is_ready, pods)) and (pods or True)
         return wait_for(lambda: f"{count} ready pods {selector} in {namespace}; there are {describe(self.pods(namespace, selector))}", seconds, look)
+
+
+def condition_of(found, condition):
+    """The condition of an object as (status, reason, message); Nones when there is none."""
+    for one in found.get("status", {}).get("conditions", []):
+        if one["type"] == condition:
+            return one["status"], one.get("reason"), one.get("message")
+    return None, None, None
 
 
 def is_ready(pod):
