@@ -4,6 +4,7 @@ import concurrent.futures
 import re
 import threading
 import time
+import zlib
 
 from clients import OperationError
 
@@ -28,7 +29,10 @@ OLD_HANDLE = {(None, "extend-old"): ("came back", "Apache answers OK to an ack w
 BAD_FILTER = {(None, "bad-filter"): ("50001", "Apache takes a filter that it cannot parse for a fault of its own")}
 NAMESPACES = {(None, "namespaces"): ("namespace", "Apache does not look at namespaces")}
 RECALL = {(None, "recall"): ("forbidden", "Apache's broker recalls nothing unless it is told to (recallMessageEnable)")}
-KNOWN = {"waybill": {}, "waybill-sidecar": RECALL, "apache": OLD_HANDLE | NULL_SETTINGS | BAD_FILTER | NAMESPACES | RECALL, "apache-proxy": NULL_SETTINGS | BAD_FILTER | NAMESPACES}
+ZLIB = {("node", "compressed"): ("incorrect header check", "Apache calls zlib gzip, and the client can only read that"),
+        ("rust", "compressed"): ("compressed to", "Apache calls zlib gzip, and the client reads neither")}
+OF_PROXY = NULL_SETTINGS | BAD_FILTER | NAMESPACES | ZLIB
+KNOWN = {"waybill": {}, "waybill-sidecar": RECALL, "apache": OLD_HANDLE | RECALL | OF_PROXY, "apache-proxy": OF_PROXY}
 
 
 class Failed(Exception):
@@ -347,6 +351,20 @@ def large_body(t):
     expect(len(found) == 1 and found[0]["body"] == body, "not received whole")
     t.ack(consumer, found[0])
     return f"{len(body):,} bytes"
+
+
+@check("compressed")
+def compressed(t):
+    """2 bodies that 4.x producers compressed with zlib, with the flags of new producers and of old ones, are readable."""
+    topic, group = t.topic(), t.group()
+    consumer = t.consumer(group, topic)
+    body = b"what a 4.x producer compresses: " * 200
+    for number, flags in enumerate([0x1 | 0x300, 0x1]):
+        t.admin.send(topic, f"{topic}-{number}", zlib.compress(body, 5), flags)
+    found = t.receive_until(consumer, 2, ack=True)
+    expect(len(found) == 2, f"sent 2, received {len(found)}")
+    expect(all(m["body"] == body for m in found), "the body is what it was compressed to")
+    return "2 of 2"
 
 
 # --- leases ----------------------------------------------------------------------------------------------------------

@@ -171,6 +171,12 @@ def topic_header(topic, message_type="NORMAL", queues=4):
     return header
 
 
+def send_header(topic, message_id, sys_flag=0):
+    """Header of SEND_MESSAGE_V2, as producers of the remoting protocol send it, to any queue."""
+    return {"a": "producers", "b": topic, "c": "TBW102", "d": 4, "e": -1, "f": sys_flag, "g": int(time.time() * 1000), "h": 0,
+            "i": f"UNIQ_KEY\x01{message_id}\x02WAIT\x01true\x02", "j": 0, "k": "false", "m": "false"}
+
+
 def group_body(group, retry_max_times=16, orderly=False, retry_ms=None, consume_timeout_min=15):
     """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP; retry_ms is a customised back-off list in milliseconds."""
     config = {"groupName": group, "consumeEnable": True, "consumeFromMinEnable": True,
@@ -218,6 +224,10 @@ class Admin:
 
     def create_group(self, group, **settings):
         self._make(UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, None, group_body(group, **settings))
+
+    def send(self, topic, message_id, body, sys_flag=0):
+        """Sends a message to the first broker."""
+        call(self.brokers[0], SEND_MESSAGE_V2, send_header(topic, message_id, sys_flag), body)
 
     def _make(self, code, header, body=b""):
         """Asks every broker; a busy one again, which is harmless, for what is there already stays as it is."""
