@@ -99,12 +99,6 @@ class Cluster:
         """`kubectl apply` of YAML text."""
         return self.kubectl("apply", "-f", "-", *(["-n", namespace] if namespace else []), text=manifest)
 
-    def refused(self, manifest, namespace):
-        """Why the API server does not take it; Failed when it does."""
-        done = subprocess.run(["kubectl", "apply", "-n", namespace, "-f", "-"], input=manifest, capture_output=True, text=True, timeout=PATIENCE_S)
-        expect(done.returncode != 0, lambda: f"it was taken: {manifest}")
-        return done.stderr
-
     def condition(self, kind, namespace, name, condition="Ready"):
         """The condition of an object as (status, reason, message); Nones when there is none."""
         return condition_of(self.api.get(kind, namespace, name) or {}, condition)
@@ -120,9 +114,6 @@ class Cluster:
     def pods(self, namespace, selector=""):
         """Those that are not about to end."""
         return [p for p in self.api.list("pods", namespace, selector) if not p["metadata"].get("deletionTimestamp")]
-
-    def ready_pods(self, namespace, selector):
-        return [p for p in self.pods(namespace, selector) if is_ready(p)]
 
     def wait_pods(self, namespace, selector, count, seconds=PATIENCE_S):
         """Waits until there are so many pods and all of them are ready; the pods."""

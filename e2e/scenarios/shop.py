@@ -1,7 +1,7 @@
 """What the other checks work with: the chart, and in the namespace `shop` two brokers, two proxies, a topic and a group."""
 import time
 
-from house import PATIENCE_S, ROOT, check, expect
+from house import PATIENCE_S, ROOT, check
 
 SHOP = "shop"
 RELEASE = "waybill"
@@ -94,8 +94,3 @@ def restarts(pod):
     """How often containers of the pod were started again."""
     status = pod["status"]
     return sum(s["restartCount"] for s in status.get("containerStatuses", []) + status.get("initContainerStatuses", []))
-
-
-def expect_no_restarts(cluster, namespace, selector=""):
-    for pod in cluster.pods(namespace, selector):
-        expect(restarts(pod) == 0, lambda: f"{pod['metadata']['name']} was started again")
