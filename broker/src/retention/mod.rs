@@ -11,7 +11,7 @@
 //!   stays, and with it those after it. How much stays for that reason is counted.
 //! - On what is to go and stays only for leases, no more leases are given, but to messages that had one at that time.
 //! - A delayed message is as old as its arrival in its queue, and so is one that was half of a transaction. Where space is short, their places in
-//!   the log would go first; so they stay promised for ten minutes after their arrival.
+//!   the log would go first; so they stay promised for ten minutes after their arrival, one minute while the disk is full.
 //! - Messages of a topic with a `reserve.time` of its own go from its queues when they are older than that and nobody holds one before
 //!   them; their bytes go with their segment.
 //! - A twentieth of the disk the log may always take. So where others fill it beyond the ratio by themselves, it does not shrink to

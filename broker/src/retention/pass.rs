@@ -105,7 +105,8 @@ impl Broker {
             let by = if keyspace == Keyspace::Half { By::Half } else { By::Timer };
             Promise { position, by }
         });
-        let of_store = of_store.into_iter().chain(arrival(self.now(), &store.segments())).min();
+        let is_full = store.health() == Health::DiskFull;
+        let of_store = of_store.into_iter().chain(arrival(self.now(), is_full, &store.segments())).min();
         let restated_bytes = self.retention().lock().restated_bytes;
         let is_little = |plan: &Plan| {
             let little = !plan.drop.is_empty() && plan.bytes() < WORTH * restated_bytes;

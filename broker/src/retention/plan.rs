@@ -8,6 +8,8 @@ const OWN_SHARE: u64 = 20;
 /// What was held has so long to be received once it is in its queue, in milliseconds, wherever in the log it lies: where space is short, its
 /// place would go with the next look.
 const ARRIVAL_MS: i64 = 10 * 60_000;
+/// And so long while nothing can be stored at all any more, in milliseconds.
+const ARRIVAL_ON_FULL_DISK_MS: i64 = 60_000;
 /// Messages that were taken at the same time may enter the log so far apart, in milliseconds.
 const APART_MS: i64 = 1_000;
 
@@ -99,14 +101,15 @@ impl Plan {
 /// The first segment, of those in order, into which a message came a short while ago that had been held: its newest message is younger than
 /// the first one behind it.
 #[must_use]
-pub fn arrival(now_ms: i64, segments: &[SegmentInfo]) -> Option<Promise> {
+pub fn arrival(now_ms: i64, is_full: bool, segments: &[SegmentInfo]) -> Option<Promise> {
+    let grace_ms = if is_full { ARRIVAL_ON_FULL_DISK_MS } else { ARRIVAL_MS };
     // Of each segment, when the first message behind it was taken.
     let mut behind_ms = None;
     let mut first = None;
     for segment in segments.iter().rev() {
         let is_late = |newest_ms: i64| {
             behind_ms.is_some_and(|behind_ms| newest_ms > behind_ms + APART_MS)
-                && now_ms.saturating_sub(newest_ms) < ARRIVAL_MS
+                && now_ms.saturating_sub(newest_ms) < grace_ms
         };
         if segment.newest_ms.is_some_and(is_late) {
             first = Some(Promise { position: segment.base, by: By::Arrival });
@@ -270,16 +273,22 @@ mod tests {
         const MINUTE: i64 = 60_000;
         let now = -HOUR;
         let mut all = segments(&[5, 4, 3, 2]);
-        assert_eq!(arrival(now, &all), None, "each came where it lies");
+        assert_eq!(arrival(now, false, &all), None, "each came where it lies");
         all[1].newest_ms = Some(now - MINUTE);
         all[2].newest_ms = Some(now - MINUTE);
-        assert_eq!(arrival(now, &all), Some(Promise { position: 100, by: By::Arrival }));
-        assert_eq!(arrival(now + 9 * MINUTE - 1, &all).map(|promise| promise.position), Some(100));
-        assert_eq!(arrival(now + 9 * MINUTE, &all), None, "its time is over");
+        assert_eq!(arrival(now, false, &all), Some(Promise { position: 100, by: By::Arrival }));
+        assert_eq!(arrival(now + 9 * MINUTE - 1, false, &all).map(|promise| promise.position), Some(100));
+        assert_eq!(arrival(now + 9 * MINUTE, false, &all), None, "its time is over");
+        assert_eq!(arrival(now, true, &all), None, "one minute, where nothing can be stored any more");
+        assert_eq!(arrival(now - 1, true, &all).map(|promise| promise.position), Some(100));
         all[2].first_ms = None;
-        assert_eq!(arrival(now, &all).map(|promise| promise.position), Some(100), "one without messages says nothing");
+        assert_eq!(
+            arrival(now, false, &all).map(|promise| promise.position),
+            Some(100),
+            "one without messages says nothing"
+        );
         all[3].newest_ms = Some(now);
-        assert_eq!(arrival(now + 20 * MINUTE, &all), None, "the last one stays anyway");
+        assert_eq!(arrival(now + 20 * MINUTE, false, &all), None, "the last one stays anyway");
     }
 
     proptest! {
