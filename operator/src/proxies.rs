@@ -10,7 +10,6 @@ use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::core::{NamespaceResourceScope, PartialObjectMeta};
-use kube::runtime::controller::Config;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, watcher};
 use kube::{Api, Resource, ResourceExt};
@@ -21,7 +20,7 @@ use tracing::warn;
 use crate::api::{Broker, FIELD_MANAGER, Proxy};
 use crate::build::{INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY, PROXY_NAMESPACE};
 use crate::reconcile::{Context, Proxies, on_proxy_error, reconcile_proxy, sweep};
-use crate::run::{AT_ONCE, Scope, watch_over};
+use crate::run::{Scope, controller_of, watch_over};
 
 /// How often ConfigMaps that nobody needs are looked for.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
@@ -31,8 +30,7 @@ pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &
     let proxies = Arc::new(Proxies { context: context.clone(), scope: scope.clone() });
     let apis = scope.apis::<Proxy>(&context.client).into_iter().enumerate();
     let controllers = apis.map(|(number, api)| {
-        let controller =
-            Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
+        let controller = controller_of(api);
         let known = controller.store();
         let watches = Watches { proxies: &proxies, number };
         let controller = watches.made::<ConfigMap>(controller);

@@ -7,10 +7,9 @@ use futures::{Stream, StreamExt, future};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::runtime::Controller;
 use kube::runtime::controller::{self, Config};
-use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::watcher;
+use kube::runtime::reflector::{self, ObjectRef, Store, reflector};
+use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
@@ -25,6 +24,10 @@ use crate::users::look_after_users;
 
 /// Resources of one kind and namespace that are worked on at once.
 pub(crate) const AT_ONCE: u16 = 16;
+/// Resources that the API server tells in one answer when a watch begins.
+const PAGE: u32 = 100;
+/// The annotation in which kubectl keeps a copy of what was applied.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// Which resources an operator looks after.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +80,21 @@ pub async fn run(scope: Scope, context: Context, stop: CancellationToken) {
     }
 }
 
+/// A controller of the resources of one API, all of which are kept in memory: so without what only the API server needs, which is
+/// most of a small resource.
+pub(crate) fn controller_of<K>(api: Api<K>) -> Controller<K>
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (known, writer) = reflector::store();
+    let lighter = watcher(api, watcher::Config::default().page_size(PAGE)).modify(|object: &mut K| {
+        object.managed_fields_mut().clear();
+        object.annotations_mut().remove(LAST_APPLIED);
+    });
+    let objects = reflector(writer, lighter).applied_objects();
+    Controller::for_stream(objects, known).with_config(Config::default().concurrency(AT_ONCE))
+}
+
 /// What the operator made for brokers. Of these objects only the metadata is watched, and nothing is kept.
 fn made_for_brokers() -> watcher::Config {
     watcher::Config::default().labels(&format!("{MANAGED_BY}={FIELD_MANAGER},app.kubernetes.io/component=broker"))
@@ -89,8 +107,7 @@ async fn look_after_brokers(scope: &Scope, context: &Context, stop: &Cancellatio
     let mut accounts = scope.apis::<ServiceAccount>(&context.client).into_iter();
     let mut budgets = scope.apis::<PodDisruptionBudget>(&context.client).into_iter();
     let controllers = scope.apis::<Broker>(&context.client).into_iter().map(|api| {
-        let mut controller =
-            Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
+        let mut controller = controller_of(api);
         controller = owning(controller, sets.next());
         controller = owning(controller, configs.next());
         controller = owning(controller, services.next());
@@ -115,8 +132,7 @@ where
 async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &CancellationToken) {
     let pairs = scope.apis::<K>(&context.client).into_iter().zip(scope.apis::<Broker>(&context.client));
     future::join_all(pairs.map(|(api, brokers)| {
-        let controller =
-            Controller::new(api, watcher::Config::default()).with_config(Config::default().concurrency(AT_ONCE));
+        let controller = controller_of(api);
         let known = controller.store();
         let affected = known.clone();
         let noticed = Noticed::default();

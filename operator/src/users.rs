@@ -5,25 +5,22 @@ use std::sync::Arc;
 
 use futures::future;
 use kube::ResourceExt;
-use kube::runtime::controller::Config;
 use kube::runtime::reflector::{ObjectRef, Store};
-use kube::runtime::{Controller, watcher};
+use kube::runtime::watcher;
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Proxy, ProxyStatus, User};
 use crate::build::users::concerns;
 use crate::reconcile::{Context, Kind, on_proxy_users_error, on_user_error, reconcile_proxy_users, reconcile_user};
-use crate::run::{AT_ONCE, Scope, watch_over};
+use crate::run::{Scope, controller_of, watch_over};
 
 /// Looks after the Users of `scope`, and the users of its Proxies, until `stop`. Secrets are not watched, so that no right to list
 /// them is needed: a given one that changes is read again at the next resync, or when its User changes.
 pub(crate) async fn look_after_users(scope: &Scope, context: &Context, stop: &CancellationToken) {
     let pairs = scope.apis::<User>(&context.client).into_iter().zip(scope.apis::<Proxy>(&context.client));
     let controllers = pairs.map(|(users, proxies)| {
-        let config = || Config::default().concurrency(AT_ONCE);
-        let telling = Controller::new(users.clone(), watcher::Config::default()).with_config(config());
-        let writing = Controller::new(proxies.clone(), watcher::Config::default()).with_config(config());
+        let (telling, writing) = (controller_of(users.clone()), controller_of(proxies.clone()));
         let (known_users, known_proxies) = (telling.store(), writing.store());
         let kind = Arc::new(Kind { context: context.clone(), known: known_users.clone() });
         let noticed = Noticed::default();
