@@ -250,7 +250,8 @@ async fn what_came_into_its_queue_late_can_be_received() {
     assert_eq!(dropped(&rig).await, 0, "so it is after a restart");
     let ids = rig.drain_ids("g", "t").await;
     assert!(ids.len() == 61 && ids.contains(&"late".to_owned()), "{ids:?}");
-    rig.clock.advance(1);
+    // Nobody holds them any more either.
+    rig.clock.advance(HOUR);
     assert!(dropped(&rig).await >= 2);
 }
 
