@@ -200,7 +200,8 @@ impl Core {
 /// A message that was received and is sent on says how it was delivered: whoever gets it next would take that for its own handle.
 pub(super) fn forget_delivery(messages: &mut [OutgoingMessage]) {
     for message in messages {
-        if properties::get(&message.properties, properties::POP_CK).is_some() {
+        // Nearly none has it, and to look for the word is quicker than to tell all properties apart.
+        if message.properties.contains(properties::POP_CK) {
             properties::remove(&mut message.properties, properties::POP_CK);
         }
     }

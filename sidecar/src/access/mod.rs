@@ -1,6 +1,6 @@
 //! Access control: who calls, and what that user may do.
 //!
-//! The signature ([`Signed`]), the users ([`Users`]) and their permissions ([`rules`]) are pure. [`Access`] puts them together with the
+//! The signature ([`Signed`]), the users ([`Users`]) and their permissions (in `rules`) are pure. [`Access`] puts them together with the
 //! file, which is read again when it changes, and with what is counted. Nothing is remembered of a caller: each call proves anew who it
 //! is, which costs about a microsecond, so a changed file counts at once. What lasts (telemetry streams, receives that wait)
 //! ends when its user may no longer have it: [`Access::revoked`].
