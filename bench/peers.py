@@ -90,7 +90,9 @@ def start_pair(folder, flush, auto_create=False, settings=None):
 def start_broker(folder, flush, at, admin, auto_create=False):
     """Starts a broker and does not wait for it."""
     config = pathlib.Path(folder) / "broker.json"
-    config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create}))
+    # As many leases as a stage likes, which is Apache's default.
+    config.write_text(json.dumps({"autoCreateTopicEnable": auto_create, "autoCreateSubscriptionGroup": auto_create,
+                                  "popInflightMessageThreshold": 0}))
     return Server("waybill-broker", ["--config", config, "--store", f"{folder}/data", "--listen", at, "--admin-listen", admin,
                                      "--host", "127.0.0.1", "--flush", flush], folder)
 
