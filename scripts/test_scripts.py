@@ -63,8 +63,11 @@ class BesideTheStages(unittest.TestCase):
         with tempfile.TemporaryDirectory() as directory, mock.patch.object(stages, "LOGS", pathlib.Path(directory)), \
                 mock.patch("builtins.print"), mock.patch.object(stages, "show"):
             with stages.Beside("beside", ["sleep", "600"]) as beside:
-                state = f"cut -d' ' -f3 /proc/{beside.process.pid}/stat"
-                each = [stages.Stage("alone", ["sh", "-c", state], 30, alone=True), stages.Stage("not", ["sh", "-c", state], 30)]
+                def state(wanted):
+                    """Tells the state when it is one of these, or after ten seconds: a signal that was sent has its effect a little later."""
+                    read = f"s=$(cut -d' ' -f3 /proc/{beside.process.pid}/stat)"
+                    return ["sh", "-c", f"for i in $(seq 200); do {read}; case $s in {wanted}) break;; esac; sleep 0.05; done; echo $s"]
+                each = [stages.Stage("alone", state("T"), 30, alone=True), stages.Stage("not", state("S|R"), 30)]
                 stages.run_all(each, beside)
                 seen = [(pathlib.Path(directory) / f"{stage.name}.log").read_text().strip() for stage in each]
             self.assertEqual(seen[0], "T")
