@@ -20,6 +20,7 @@ pub mod crds;
 pub mod hash;
 pub mod inject;
 pub mod leader;
+mod noticed;
 pub mod place;
 mod proxies;
 pub mod quantity;

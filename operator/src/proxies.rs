@@ -19,6 +19,7 @@ use tracing::warn;
 
 use crate::api::{Broker, FIELD_MANAGER, Proxy};
 use crate::build::{INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY, PROXY_NAMESPACE};
+use crate::noticed::those;
 use crate::reconcile::{Context, Proxies, on_proxy_error, reconcile_proxy, sweep};
 use crate::run::{Scope, controller_of, watch_over};
 
@@ -114,11 +115,10 @@ fn of_injected(pod: &PartialObjectMeta<Pod>) -> Option<ObjectRef<Proxy>> {
 
 /// The Proxies in front of a Broker.
 fn of_broker(known: &Store<Proxy>, broker: &Broker) -> Vec<ObjectRef<Proxy>> {
-    let concerns = |proxy: &Arc<Proxy>| {
+    those(known, |proxy| {
         let named = proxy.spec.broker_ref.as_ref().is_some_and(|named| named.name == broker.name_any());
         named && proxy.namespace() == broker.namespace()
-    };
-    known.state().iter().filter(|proxy| concerns(proxy)).map(|proxy| ObjectRef::from_obj(&**proxy)).collect()
+    })
 }
 
 async fn sweeping(scope: &Scope, context: &Context, stop: &CancellationToken) {

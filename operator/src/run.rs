@@ -1,6 +1,5 @@
 //! Watches, and one controller for each kind.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::{Stream, StreamExt, future};
@@ -11,13 +10,13 @@ use kube::runtime::controller::{self, Config};
 use kube::runtime::reflector::{self, ObjectRef, Store, reflector};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
-use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{Broker, BrokerStatus, ConsumerGroup, FIELD_MANAGER, Topic};
+use crate::api::{Broker, ConsumerGroup, FIELD_MANAGER, Topic};
 use crate::build::MANAGED_BY;
+use crate::noticed::{Noticed, those};
 use crate::proxies::look_after_proxies;
 use crate::reconcile::{Context, Kind, OnBrokers, on_api_error, on_broker_error, reconcile, reconcile_broker};
 use crate::users::look_after_users;
@@ -139,7 +138,11 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
         let kind = Arc::new(Kind { context: context.clone(), known });
         let controller = controller
             .watches(brokers, watcher::Config::default(), move |broker| {
-                if noticed.concerns_others(&broker) { of_broker(&affected, &broker) } else { Vec::new() }
+                // One that changes its number, or has another number of brokers ready, concerns all that stands for something on it.
+                let ready = broker.status.as_ref().map_or(0, |status| status.ready_replicas);
+                let matters = (broker.metadata.generation, ready);
+                let concerns = noticed.concerns_others(&broker, matters, broker.status.clone());
+                if concerns { of_broker(&affected, &broker) } else { Vec::new() }
             })
             .graceful_shutdown_on(stop.clone().cancelled_owned());
         watch_over(controller.run(reconcile::<K>, on_api_error::<K>, kind))
@@ -147,30 +150,8 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
     .await;
 }
 
-/// What was seen of a Broker last: its generation, how many brokers were ready, and all that its status said.
-type Last = (Option<i64>, i32, Option<BrokerStatus>);
-
-/// What was seen of Brokers last, by namespace and name.
-#[derive(Default)]
-struct Noticed(Mutex<HashMap<String, Last>>);
-
-impl Noticed {
-    /// A Broker that comes, goes, changes its number, or has another number of brokers ready concerns all that stands for something on
-    /// it. What else its status says, it may say often, and does not. An event in which nothing is new is its end, or tells of its
-    /// metadata.
-    fn concerns_others(&self, broker: &Broker) -> bool {
-        let ready = broker.status.as_ref().map_or(0, |status| status.ready_replicas);
-        let now = (broker.metadata.generation, ready, broker.status.clone());
-        let key = format!("{}/{}", broker.namespace().unwrap_or_default(), broker.name_any());
-        let before = self.0.lock().insert(key, now.clone());
-        before.is_none_or(|before| before.0 != now.0 || before.1 != now.1 || before.2 == now.2)
-    }
-}
-
 fn of_broker<K: OnBrokers>(known: &Store<K>, broker: &Broker) -> Vec<ObjectRef<K>> {
-    let concerns =
-        |object: &Arc<K>| object.namespace() == broker.namespace() && object.broker_ref().name == broker.name_any();
-    known.state().iter().filter(|object| concerns(object)).map(|object| ObjectRef::from_obj(&**object)).collect()
+    those(known, |object| object.namespace() == broker.namespace() && object.broker_ref().name == broker.name_any())
 }
 
 /// Reconciliations that fail are logged where they are tried again; here it is about the watches.

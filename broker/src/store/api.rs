@@ -22,6 +22,7 @@ use super::range;
 use super::recovery::{self, Recovered};
 use super::schema;
 use super::shared::Shared;
+use super::state::after;
 use super::stats::Stats;
 use super::types::{Admit, Entry, Health, Keyspace, QueueKey};
 
@@ -232,8 +233,7 @@ impl Store {
             let from = next.take()?;
             let page = self.range(keyspace, &from, &[], size);
             if let Ok(rows) = &page {
-                // The least key that is greater.
-                next = rows.last().filter(|_| rows.len() == size).map(|(key, _)| [&key[..], &[0]].concat());
+                next = rows.last().filter(|_| rows.len() == size).map(|(key, _)| after(key));
             }
             Some(page)
         })

@@ -154,6 +154,6 @@ fn while_doing(doing: &'static str) -> impl FnOnce(kube::Error) -> ApiError {
 }
 
 /// `namespace/name`.
-fn key(object: &impl ResourceExt) -> String {
+pub(crate) fn key(object: &impl ResourceExt) -> String {
     format!("{}/{}", object.namespace().unwrap_or_default(), object.name_any())
 }
