@@ -75,6 +75,7 @@ fn where_refusals_are_fatal_nothing_behind_a_refused_batch_is_committed() {
     strict.disk = disk.clone();
     strict.refused_is_fatal = true;
     let store = Store::open(strict.clone()).unwrap();
+    eventually("the next segment", || log_files(dir.path()).len() == 2);
     disk.full.store(true, Ordering::SeqCst);
     let mut model = Model::default();
     model.commit(&store, &[append(1, &[1; 40_000])]);
