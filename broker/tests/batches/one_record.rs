@@ -84,7 +84,7 @@ async fn suspend_gives_back_without_counting() {
     assert_eq!(again[0].attempt(), 1);
 }
 
-/// Acks of several topics are one record for each, and share the sync.
+/// Acks of several topics are one record for each.
 #[tokio::test]
 async fn a_batch_ack_over_topics_answers_in_the_order_of_the_request() {
     let rig = Rig::new();
@@ -114,11 +114,38 @@ async fn a_batch_ack_over_topics_answers_in_the_order_of_the_request() {
     let (ok, no, missing) = (response::SUCCESS, response::NO_MESSAGE, response::TOPIC_NOT_EXIST);
     assert_eq!(codes, [ok, ok, missing, ok, ok, no, no, ok]);
     assert_eq!(after.records - before.records, 3, "one for each topic");
-    assert!(after.syncs - before.syncs <= 2, "they share it, but for the one that came first");
     rig.clock.advance(60_000);
     assert!(rig.drain_ids("g", "a").await.is_empty());
     assert_eq!(rig.drain_ids("g", "b").await, ["b1", "b2"]);
     assert_eq!(rig.drain_ids("g", "c").await, ["c1", "c2"]);
+}
+
+/// None of them is waited for before the next is given to the store. Where the machine is busy the store may be done with one before the
+/// next comes, but not each time; if they were waited for, no sync would ever be shared.
+#[tokio::test]
+async fn acks_of_several_topics_share_a_sync() {
+    let rig = Rig::new();
+    rig.group("g").await;
+    for topic in ["a", "b", "c"] {
+        rig.topic(topic, 1).await;
+    }
+    for _ in 0..100 {
+        let mut acks = Vec::new();
+        for topic in ["a", "b", "c"] {
+            rig.send(topic, "m").await;
+            let got = rig.pop("g", topic, 1, 60_000).await;
+            let handle = &got[0].handle;
+            acks.push(ack_entry("g", topic, handle, &[handle.offset]));
+        }
+        let before = rig.broker.core().store().stats();
+        rig.ok(batch_ack(acks)).await;
+        let after = rig.broker.core().store().stats();
+        assert_eq!(after.records - before.records, 3, "one for each topic");
+        if after.syncs - before.syncs < 3 {
+            return;
+        }
+    }
+    panic!("each of a hundred batches had a sync for each topic");
 }
 
 /// The upstream defect: of two rows with one key the deletion of the old one takes the new one along.
