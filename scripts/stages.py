@@ -11,11 +11,15 @@ import subprocess
 import threading
 import time
 
+import failed as failed_checks
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / ".cache" / "logs"
 GRACE_S = 10
 # What a whole run from nothing writes, in bytes, and a little more.
 DISK_NEEDED = 18 * 10 ** 9
+# So many lines at the end say again which checks failed.
+FAILED_LINES = 40
 
 
 @dataclasses.dataclass
@@ -42,6 +46,7 @@ class Outcome:
     skipped: int
     seconds: float
     disk_left: int  # bytes, at its end
+    said: str = ""  # its output, if it failed
 
 
 def run(stage):
@@ -52,13 +57,16 @@ def run(stage):
     started = time.monotonic()
     code = execute(stage, log)
     seconds = time.monotonic() - started
-    passed, failed, skipped = count(log.read_text(errors="replace")) if stage.counts else (0, 0, 0)
+    said = log.read_text(errors="replace")
+    passed, failed, skipped = count(said) if stage.counts else (0, 0, 0)
     if code != 0 and failed == 0:
         failed = 1  # it failed without saying which of its checks did
     elif code == 0 and passed + failed + skipped == 0:
         passed = 1
     print(f"== {stage.name}: {'ok' if failed == 0 else 'FAILED'} after {seconds:.0f} s", flush=True)
-    return Outcome(stage.name, passed, failed, skipped, seconds, disk_left())
+    if seconds >= stage.limit_s:
+        said += f"\nerror: stopped after {seconds:.0f} s, it may take at most {stage.limit_s} s\n"
+    return Outcome(stage.name, passed, failed, skipped, seconds, disk_left(), said if failed else "")
 
 
 class Beside:
@@ -181,5 +189,13 @@ def run_all(stages, beside=None):
     passed, failed, skipped = (sum(getattr(o, w) for o in outcomes) for w in ("passed", "failed", "skipped"))
     closing = f"{passed} passed, {failed} failed" + (f", {skipped} skipped" if skipped else "")
     (LOGS / "closing-line.txt").write_text(closing + "\n")
+    tell_failed([o for o in outcomes if o.failed])
     print(closing, flush=True)
     return 1 if failed or len(outcomes) < len(stages) else 0
+
+
+def tell_failed(outcomes):
+    """Says again which checks of these stages failed, and why: where a run is long, its end is often all that is seen of it."""
+    for o in outcomes:
+        print(f"failed in {o.name} (all it said: {LOGS / o.name}.log):")
+        print("".join(f"  {line}\n" for line in failed_checks.told(o.said, max(FAILED_LINES // len(outcomes), 4))))

@@ -6,6 +6,7 @@ import tempfile
 import unittest
 from unittest import mock
 
+import failed
 import stages
 import tree
 
@@ -28,6 +29,45 @@ class Count(unittest.TestCase):
     def test_own_lines(self):
         self.assertEqual(stages.count("lint: 8 passed, 1 failed\n10 passed, 0 failed, 2 skipped"), (18, 1, 2))
         self.assertEqual(stages.count("it said 8 passed, 1 failed somewhere"), (0, 0, 0))
+
+
+class Failed(unittest.TestCase):
+    def told(self, *lines, most=40):
+        return failed.told("\n".join(lines), most)
+
+    def test_nextest_says_it_twice(self):
+        head = "\x1b[31m        FAIL\x1b[0m [   1.129s] ( 76/997) waybill::program a::b"
+        self.assertEqual(
+            self.told("        PASS [   0.1s] (1/997) waybill::program a::a", head, "  stdout ───", "", "    running 1 test", "    test a::b ... FAILED", "",
+                      "  stderr ───", "", "    thread 'a::b' (7) panicked at waybill/a.rs:1:2:", "    left is not right", "    stack backtrace:", "       0: panic",
+                      "     TIMEOUT [ 120.002s] (78/997) waybill::program a::d", "        PASS [   0.1s] (79/997) waybill::program a::e",
+                      "     Summary [ 9.1s] 3 tests run: 1 passed, 1 failed, 1 timed out, 0 skipped", head, "error: test run failed"),
+            ["waybill::program a::b", "    thread 'a::b' (7) panicked at waybill/a.rs:1:2:", "    left is not right", "waybill::program a::d (TIMEOUT)"])
+
+    def test_cargo(self):
+        self.assertEqual(self.told("test a::b ... FAILED", "", "failures:", "", "---- a::b stdout ----", "it said", "thread 'a::b' (7) panicked at a.rs:1:2:", "bad"),
+                         ["a::b", "    thread 'a::b' (7) panicked at a.rs:1:2:", "    bad"])
+        self.assertEqual(self.told("   Compiling a", "error[E0308]: mismatched types", " --> a.rs:1:2"), ["error[E0308]: mismatched types", "    --> a.rs:1:2"])
+
+    def test_unittest(self):
+        lines = ["F.", "=" * 70, "FAIL: test_a (b.C.test_a)", "-" * 70, "Traceback (most recent call last):", '  File "b.py", line 1, in test_a', "AssertionError: 1 != 2", "",
+                 "-" * 70, "Ran 2 tests in 0.1s", "FAILED (failures=1)"]
+        self.assertEqual(self.told(*lines), ["FAIL: test_a (b.C.test_a)", "    AssertionError: 1 != 2"])
+
+    def test_own_lines(self):
+        self.assertEqual(
+            self.told("  9.1s java    missing-group    ✓     refused (Expected the service [FAILED] to be RUNNING)", "proxy   9.9s python  recall           FAIL  40300 no",
+                      "  16.9s quickstart                       FAIL   16.9s Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 'a'",
+                      "lint: ok      format (1.0 s)", "lint: FAILED  links (0.1 s)", "a.md: b is not there", "seed 7 FAILED, see trace", "    BROKEN order",
+                      "| recall | FAIL |", "e2e: 18 passed, 2 failed, 0 skipped"),
+            ["proxy 9.9s python recall FAIL 40300 no", "16.9s quickstart FAIL 16.9s Traceback (most recent call last):", "    KeyError: 'a'",
+             "lint: FAILED links (0.1 s)", "    a.md: b is not there", "seed 7 FAILED, see trace", "    BROKEN order"])
+
+    def test_names_go_before_reasons_and_the_end_before_nothing(self):
+        many = [line for n in range(9) for line in (f"lint: FAILED  a{n} (0.1 s)", "why", "more", "still more")]
+        self.assertEqual(len(self.told(*many, most=20)), 18)
+        self.assertEqual(self.told(*many, most=4)[2:], ["lint: FAILED a2 (0.1 s)", "and 6 more"])
+        self.assertEqual(self.told("one", "", "two"), ["one", "two"])
 
 
 class Stages(unittest.TestCase):
@@ -56,6 +96,19 @@ class Stages(unittest.TestCase):
         outcome = self.run_shell("sleep 600 & sleep 600", limit_s=0.2)
         self.assertEqual(outcome.failed, 1)
         self.assertLess(outcome.seconds, 60)
+        self.assertIn("may take at most 0.2 s", failed.told(outcome.said, 1)[0])
+
+    def test_the_end_of_all_says_again_what_failed(self):
+        with tempfile.TemporaryDirectory() as directory, mock.patch.object(stages, "LOGS", pathlib.Path(directory)), \
+                mock.patch("builtins.print") as printed, mock.patch.object(stages, "show"):
+            each = [stages.Stage(name, ["sh", "-c", script], 30) for name, script in (("bad", "echo 'lint: FAILED  links (0 s)'; exit 1"), ("good", "true"))]
+            self.assertEqual(stages.run_all(each), 1)
+            said = "\n".join(str(call.args[0]) for call in printed.call_args_list if call.args)
+        table = said.index("GB left\n")
+        self.assertIn("failed in bad", said[table:])
+        self.assertIn("lint: FAILED links (0 s)", said[table:])
+        self.assertNotIn("failed in good", said)
+        self.assertEqual(said.splitlines()[-1], "1 passed, 1 failed")
 
 
 class BesideTheStages(unittest.TestCase):
