@@ -27,6 +27,7 @@ import before_apache  # noqa: E402,F401  (the same)
 import retries  # noqa: E402,F401  (the same)
 import access  # noqa: E402,F401  (the same)
 import cold_starts  # noqa: E402,F401  (the same)
+import orphans  # noqa: E402,F401  (the same)
 from house import SUITE, clients  # noqa: E402
 
 KEPT_LOGS = SUITE / ".cache" / "logs" / "failures"
