@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes charts/waybill/files/dashboards/*.json, Grafana dashboards, from the table below. `make docs` runs it; a test fails while they differ."""
 
+import argparse
 import json
 import pathlib
 
@@ -171,5 +172,6 @@ def files():
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for path, text in files():
         path.write_text(text)

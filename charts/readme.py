@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Writes the table of values in charts/waybill/README.md from values.yaml. `make docs` runs it; a test fails while they differ."""
 
+import argparse
 import json
 import pathlib
 import re
@@ -51,6 +52,7 @@ def page(old):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     readme = CHART / "README.md"
     readme.write_text(page(readme.read_text()))
     sys.exit(0)

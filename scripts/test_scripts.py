@@ -1,6 +1,8 @@
 """Tests of the scripts that judge all other tests."""
 
+import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -9,6 +11,23 @@ from unittest import mock
 import failed
 import stages
 import tree
+
+
+class Help(unittest.TestCase):
+    def test_every_command_says_what_it_is_for_and_does_nothing(self):
+        folders = [stages.ROOT / folder for folder in ("scripts", "bench", "e2e", "e2e/cluster")]
+        commands = [path for folder in folders for path in sorted(folder.iterdir()) if path.is_file() and os.access(path, os.X_OK)]
+        self.assertGreater(len(commands), 15)
+        for command in commands:
+            # These two give it to the programs that they are named after.
+            if command.name in ("kubectl", "helm"):
+                continue
+            with self.subTest(command=command.relative_to(stages.ROOT)):
+                # The first sentence of what stands at its head.
+                head = re.search(r'(?:"""|^# )(\w.+?)(?:[.:,;]|\n|"""|$)', command.read_text(), re.MULTILINE)[1]
+                done = subprocess.run([command, "--help"], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn(" ".join(head.split()), " ".join(done.stdout.split()))
 
 
 class Count(unittest.TestCase):
