@@ -38,15 +38,26 @@ MEASURED = ["protocol", "ops", "broker", "sidecar", "waybill", "Cargo.toml", "Ca
 OTHER = " †"
 
 
-def write(order, results, command, others):
-    """Puts {stage: rows} into the page. `order`: all stages; `others`: cores that everybody else used, a number a measurement."""
+class Run:
+    """One run of the command: when it began, and what it measures, which what is edited meanwhile does not change."""
+
+    def __init__(self, command):
+        self.command, self.commit = command, built_from()
+        self.when = datetime.datetime.now().strftime("%Y-%m-%d %H:%M")
+
+
+def write(order, results, run, others):
+    """Puts {stage: rows} into the page; once more as often as there are more. `order`: all stages; `others`: cores that everybody else used,
+    a number a measurement."""
     rows, history = read()
-    when, commit = datetime.datetime.now().strftime("%Y-%m-%d %H:%M"), built_from()
+    when, commit, command = run.when, run.commit, run.command
     for stage, measured in results.items():
         rows = [row for row in rows if stage_of(row) != stage] + [[*row.cells(), when, commit] for row in measured]
     rows.sort(key=lambda row: order.index(stage_of(row)) if stage_of(row) in order else len(order))
     rows = [[*row[:-1], marked(row[-1], commit)] for row in rows]
-    history = [[when, commit, f"`{command}`", medians(results)], *history][:HISTORY_MAX]
+    entry = [when, commit, f"`{command}`"]
+    # What this run wrote before is part of what it writes now.
+    history = [[*entry, medians(results)], *[other for other in history if other[:3] != entry]][:HISTORY_MAX]
     noise = f", where all others used {min(others):.1f} to {max(others):.1f} cores meanwhile" if others else ""
     last = (f"Last run: {when}, `{command}`, commit {commit}, {output('rustc', '--version')}; on {usage.describe()}{noise}; "
             f"load average at the end {os.getloadavg()[0]:.1f}.")

@@ -1,7 +1,12 @@
 """What the harness itself decides: bars, ratios, and that a run keeps the rows of the stages it did not measure."""
 
+import importlib.machinery
+import importlib.util
 import json
+import os
 import pathlib
+import signal
+import sys
 import tempfile
 import unittest
 from unittest import mock
@@ -14,6 +19,11 @@ import paths
 import receipts
 import syncs
 from rows import Bar, Row, number, spread
+
+# The command itself, which has no .py.
+loader = importlib.machinery.SourceFileLoader("bench_run", str(paths.HERE / "run"))
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench_run", loader))
+loader.exec_module(bench)
 
 
 class Rows(unittest.TestCase):
@@ -53,22 +63,40 @@ class Page(unittest.TestCase):
     def test_a_stage_replaces_its_own_rows_only(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(paths, "PAGE", pathlib.Path(folder) / "RESULTS.md"):
             order = ["send", "sync", "start"]
-            page.write(order, {"start": [Row("start: x", "ms", [400], None, Bar(500))], "sync": [Row("sync, send: y", "", [1])]}, "one", [])
-            page.write(order, {"send": [Row("send: z", "/s", [6], [2], Bar(3, False, True))]}, "two", [0.5, 1.5])
-            page.write(order, {"start": [Row("start: x", "ms", [300], None, Bar(500))]}, "three", [])
+            one, two, three = (page.Run(command) for command in ("one", "two", "three"))
+            page.write(order, {"start": [Row("start: x", "ms", [400], None, Bar(500))], "sync": [Row("sync, send: y", "", [1])]}, one, [])
+            page.write(order, {"send": [Row("send: z", "/s", [6], [2], Bar(3, False, True))]}, two, [0.5, 1.5])
+            page.write(order, {"start": [Row("start: x", "ms", [300], None, Bar(500))]}, three, [])
             rows, history = page.read()
             self.assertEqual([row[:2] for row in rows], [["send: z, /s", "6.00"], ["sync, send: y", "1.00"], ["start: x, ms", "300"]])
             self.assertEqual([row[3] for row in history], ["start: x 300", "send: z 3 ×", "start: x 400"])
             self.assertEqual([row[2] for row in history], ["`three`", "`two`", "`one`"])
 
+    def test_what_was_measured_before_a_stage_failed_is_there(self):
+        stages = {"store": lambda *_: ([Row("store: x", "", [1], None, Bar(2))], {"raw": 1}),
+                  "start": lambda *_: ([Row("start: y", "", [3], None, Bar(2))], {"raw": 2}),
+                  "memory": lambda *_: sys.exit("it fails")}
+        with tempfile.TemporaryDirectory() as folder, \
+                mock.patch.object(paths, "PAGE", pathlib.Path(folder) / "RESULTS.md"), \
+                mock.patch.object(paths, "RAW", pathlib.Path(folder) / "results.json"), \
+                mock.patch.dict(bench.ALONE, stages), mock.patch.object(bench, "say", lambda _: None), \
+                mock.patch.object(os, "chdir"), mock.patch.object(signal, "signal"), \
+                mock.patch.object(sys, "argv", ["bench/run", "--no-build", "--only", "store,start,memory"]):
+            with self.assertRaises(SystemExit):
+                bench.main()
+            rows, history = page.read()
+            self.assertEqual([row[:2] for row in rows], [["store: x", "1.00"], ["start: y", "3.00"]])
+            self.assertEqual([row[2:] for row in history], [["`bench/run --no-build --only store,start,memory`", "store: x 1; start: y 3"]])
+            self.assertEqual(json.loads(paths.RAW.read_text())["stages"], {"store": {"raw": 1}, "start": {"raw": 2}})
+
     def test_rows_of_other_commits_are_marked(self):
         with tempfile.TemporaryDirectory() as folder, mock.patch.object(paths, "PAGE", pathlib.Path(folder) / "RESULTS.md"):
             for commit, stage in (("aaa", "send"), ("bbb-dirty", "start"), ("bbb-dirty", "idle"), ("ccc", "idle")):
                 with mock.patch.object(page, "built_from", lambda commit=commit: commit):
-                    page.write(["send", "start", "idle"], {stage: [Row(f"{stage}: x", "ms", [1])]}, "run", [])
+                    page.write(["send", "start", "idle"], {stage: [Row(f"{stage}: x", "ms", [1])]}, page.Run("run"), [])
             self.assertEqual([row[-1] for row in page.read()[0]], ["aaa †", "bbb-dirty †", "ccc"])
             with mock.patch.object(page, "built_from", lambda: "aaa"):
-                page.write(["send", "start", "idle"], {}, "run", [])
+                page.write(["send", "start", "idle"], {}, page.Run("run"), [])
             self.assertEqual([row[-1] for row in page.read()[0]], ["aaa", "bbb-dirty †", "ccc †"])
 
 
