@@ -28,6 +28,7 @@ import retries  # noqa: E402,F401  (the same)
 import access  # noqa: E402,F401  (the same)
 import cold_starts  # noqa: E402,F401  (the same)
 import orphans  # noqa: E402,F401  (the same)
+import crash  # noqa: E402,F401  (the same)
 from house import SUITE, clients  # noqa: E402
 
 KEPT_LOGS = SUITE / ".cache" / "logs" / "failures"
