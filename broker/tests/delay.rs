@@ -250,6 +250,41 @@ async fn c21_what_fell_due_while_the_broker_was_down_comes_in_order() {
     assert_eq!(delayed(&rig), 0);
 }
 
+/// C21: a day's delayed messages fell due while the broker was down. What is sent and what falls due now does not wait until all of them
+/// are in their queues, and they come in the order of their time all the same.
+#[tokio::test]
+async fn what_fell_due_while_the_broker_was_down_does_not_hold_up_new_traffic() {
+    let mut rig = rig_with(1, 10).await;
+    let count = 6_000_i64;
+    for n in 0..count {
+        let n = n * 7 % count;
+        send_at(&rig, &format!("old-{n:05}"), START_MS + SECOND + n * 10).await;
+    }
+    rig.clock.set(START_MS + DAY);
+    rig = rig.reopen();
+    rig.topic("new", 1).await;
+    let mut send_new = Rig::send_command("new", "due", None, "due");
+    let mut header = SendMessageRequestHeader::decode_v2(&send_new.ext).unwrap();
+    properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELAY_MS, "10");
+    send_new = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(send_new.body);
+    let (mut seen, mut steps) = (Vec::new(), 0);
+    while seen.len() < count as usize {
+        // Between two batches of them, what is sent is there at once, and what fell due meanwhile with the next batch.
+        rig.ok(Rig::send_command("new", &format!("now-{steps}"), None, "now")).await;
+        rig.ok(send_new.clone()).await;
+        rig.clock.advance(10);
+        let step = rig.broker.core().deliver_due().await.unwrap();
+        assert!(matches!(step, waybill_broker::core::Step::Moved(_)), "after {} nothing more is due", seen.len());
+        assert_eq!(rig.drain_ids("g", "new").await, ["due".to_owned(), format!("now-{steps}")], "in step {steps}");
+        seen.extend(rig.drain_in_order("g", "t").await);
+        steps += 1;
+    }
+    assert!(steps > 3, "it was done in {steps} steps");
+    let expected: Vec<String> = (0..count).map(|n| format!("old-{n:05}")).collect();
+    assert_eq!(seen, expected);
+    assert_eq!(delayed(&rig), 0);
+}
+
 #[tokio::test]
 async fn a_waiting_poll_is_woken() {
     let rig = rig().await;

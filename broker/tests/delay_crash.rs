@@ -1,19 +1,23 @@
 //! C21: kill -9 while delayed messages are sent, moved to their queues and recalled, many times: each is in its queue once, none
-//! before its time, and what was recalled is in none. Segments and the distance between checkpoints are small, so that crashes meet
+//! before its time, what was recalled is in none, and as many are said to wait as do. Segments and the distance between checkpoints are small, so that crashes meet
 //! both.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::print_stdout)]
 
+#[path = "support/files.rs"]
+mod files;
 #[path = "support/process.rs"]
 mod process;
 mod support;
 
 use std::collections::{HashMap, HashSet};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use process::{BrokerProcess, Client, ack_over, pop_over, prepare};
 use support::Rig;
+use waybill_broker::store::{HeldRow, Keyspace, Options, Store};
 use waybill_ops::clock::now_ms;
 use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{request, response};
@@ -45,6 +49,7 @@ async fn each_delayed_message_is_in_its_queue_once() {
     std::fs::write(&config, keys).unwrap();
     let (store, config) = (dir.path().join("store"), ["--config", config.to_str().unwrap()]);
     let ledger = Ledger::default();
+    let mut waiting = 0;
     for cycle in 0..CYCLES {
         let broker = BrokerProcess::start(&store, &config);
         let client = Client::connect(broker.address).await;
@@ -61,7 +66,11 @@ async fn each_delayed_message_is_in_its_queue_once() {
             task.await.unwrap();
         }
         assert_eq!(ledger.lock().wrong, [""; 0], "cycle {cycle}");
+        if cycle % 4 == 3 {
+            waiting += check_counts(&store);
+        }
     }
+    assert!(waiting > 100, "{waiting} waited");
     let broker = BrokerProcess::start(&store, &config);
     let client = Client::connect(broker.address).await;
     let mut last = Instant::now();
@@ -82,6 +91,20 @@ async fn each_delayed_message_is_in_its_queue_once() {
     assert!(seen.sent.len() > CYCLES as usize && seen.recalled.len() > 10, "the load was no load");
     println!("{CYCLES} cycles of kill -9: {} sends and {} recalls answered OK", seen.sent.len(), seen.recalled.len());
     broker.terminate();
+}
+
+/// Opens a copy of the store, whose counts must be those of its rows; how many there are.
+fn check_counts(store: &Path) -> u64 {
+    let image = files::temp_dir();
+    files::copy(store, image.path());
+    let options = Options { segment_bytes: 1_048_576, ..Options::new(image.path()) };
+    let store = Store::open(options).unwrap();
+    let mut counted: HashMap<u32, u64> = HashMap::new();
+    for (key, value) in store.scan(Keyspace::Timer, &[]).unwrap() {
+        *counted.entry(HeldRow::read(&key, &value).unwrap().queue.topic).or_default() += 1;
+    }
+    assert_eq!(store.all_waiting().into_iter().collect::<HashMap<_, _>>(), counted);
+    counted.values().sum()
 }
 
 /// Delays from nothing to longer than a cycle, so that messages are due at every moment, also while the broker is down.

@@ -1,6 +1,6 @@
 //! Delayed messages. They are in the log, and in no queue: a row in the keyspace Timer says where they are to go and when. When they
 //! are due, one batch links many of them into their queues and deletes their rows; no body is copied, and a crash finds each message
-//! in one place or in the other. What is moved when is decided by [`crate::timer`].
+//! in one place or in the other. What is moved when is decided by [`crate::timer`]; how they are taken back is in `recall.rs`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,30 +10,21 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tracing::warn;
-use waybill_protocol::message::{peek_properties, properties};
-use waybill_protocol::recall::RecallHandle;
 
 use super::queues::{TopicQueues, link, queue_now};
 use super::{Core, OutgoingMessage};
 use crate::catalog::TopicInfo;
 use crate::error::BrokerError;
 use crate::limits;
-use crate::store::{Admit, Batch, Commit, HeldRow, Keyspace, QueueKey, Store};
-use crate::timer::{Look, Refusal, Timer, ask};
+use crate::store::{Admit, Batch, Commit, HeldRow, Keyspace, QueueKey};
+use crate::timer::{Look, Timer, ask};
 
 /// What the core knows of delayed messages.
 #[derive(Debug)]
 pub(super) struct Delays {
-    state: Mutex<State>,
+    pub(super) timer: Mutex<Timer>,
     /// Rings when a message is due sooner than any before.
     sooner: Notify,
-}
-
-#[derive(Debug)]
-struct State {
-    timer: Timer,
-    /// How many wait, by topic. Below 0 for a moment where messages were moved before it was told that they are held.
-    held: HashMap<u32, i64>,
 }
 
 /// What one look for due messages came to.
@@ -62,44 +53,21 @@ struct Linked {
 }
 
 impl Delays {
-    /// Reads what waits.
-    pub(super) fn load(store: &Store, precision_ms: u64) -> Result<Self, BrokerError> {
-        let mut held: HashMap<u32, i64> = HashMap::new();
-        for page in store.pages(Keyspace::Timer, limits::TIMER_BATCH) {
-            for (key, value) in &page? {
-                if let Some(row) = HeldRow::read(key, value) {
-                    *held.entry(row.queue.topic).or_default() += 1;
-                }
-            }
-        }
+    /// Nothing was looked at yet. `precision_ms`: how late a message may be.
+    pub(super) fn new(precision_ms: u64) -> Self {
         // Half of the precision is for the step, and half for the work at it.
-        let state = Mutex::new(State { timer: Timer::new(precision_ms / 2), held });
-        Ok(Self { state, sooner: Notify::new() })
+        Self { timer: Mutex::new(Timer::new(precision_ms / 2)), sooner: Notify::new() }
     }
 
-    fn held(&self, topic: u32, due_ms: impl Iterator<Item = u64>) {
-        let mut state = self.state.lock();
+    fn held(&self, due_ms: impl Iterator<Item = u64>) {
+        let mut timer = self.timer.lock();
         let mut sooner = false;
         for due_ms in due_ms {
-            sooner |= state.timer.held(due_ms);
-            state.count(topic, 1);
+            sooner |= timer.held(due_ms);
         }
+        drop(timer);
         if sooner {
             self.sooner.notify_one();
-        }
-    }
-}
-
-impl State {
-    fn left(&mut self, topic: u32, count: u64) {
-        self.count(topic, 0_i64.saturating_sub_unsigned(count));
-    }
-
-    fn count(&mut self, topic: u32, more: i64) {
-        let held = self.held.entry(topic).or_default();
-        *held = held.saturating_add(more);
-        if *held == 0 {
-            self.held.remove(&topic);
         }
     }
 }
@@ -131,7 +99,7 @@ impl Core {
     pub(super) fn held(&self, topic: &TopicInfo, due_ms: impl Iterator<Item = u64> + Clone) {
         let count = due_ms.clone().count() as u64;
         if count > 0 {
-            self.delays.held(topic.id, due_ms);
+            self.delays.held(due_ms);
             self.metrics.timer_held(&topic.config.topic_name, count);
         }
     }
@@ -150,18 +118,11 @@ impl Core {
             return Ok(Step::Moved(0));
         }
         let Linked { commit, queues, moved } = self.link(&due);
-        let committed = commit.await;
-        {
-            let mut state = self.delays.state.lock();
-            if let Err(error) = committed {
-                state.timer.failed();
-                return Err(error.into());
-            }
-            state.timer.moved();
-            for (topic, (_, count)) in &moved {
-                state.left(*topic, *count);
-            }
+        if let Err(error) = commit.await {
+            self.delays.timer.lock().failed();
+            return Err(error.into());
         }
+        self.delays.timer.lock().moved();
         for (queue, queues) in queues {
             queues.arrived(queue.queue);
         }
@@ -187,8 +148,8 @@ impl Core {
 
     fn take_due(&self) -> Result<Result<Due, Step>, BrokerError> {
         // Held until they are marked as being moved, so that a recall comes before or after and not in between.
-        let mut state = self.delays.state.lock();
-        let (from, until_ms, fresh) = match state.timer.look(self.now_unsigned()) {
+        let mut timer = self.delays.timer.lock();
+        let (from, until_ms, fresh) = match timer.look(self.now_unsigned()) {
             Look::Wait(at) => return Ok(Err(Step::Wait(at))),
             Look::Rows { from, until_ms, fresh } => (HeldRow::key(from.0, from.1), until_ms, fresh),
         };
@@ -207,15 +168,15 @@ impl Core {
             true => None,
             false => Some(self.store.range(Keyspace::Timer, &until, &[], 1)?),
         };
-        let mut rows = state.timer.found(&rows, next.as_ref().map(|_| until_ms));
+        let mut rows = timer.found(&rows, next.as_ref().map(|_| until_ms));
         if let Some(found) = fresh {
             let all = found.len() < limits::TIMER_FRESH;
-            rows.extend(state.timer.found_fresh(&readable(found, &mut damaged), all.then_some(until_ms)));
+            rows.extend(timer.found_fresh(&readable(found, &mut damaged), all.then_some(until_ms)));
         }
         if let Some(next) = next {
             // The time is the front of the key, whatever the row says.
             let time = |key: &Bytes| key.first_chunk().copied().map(u64::from_be_bytes);
-            state.timer.next_is(next.first().and_then(|(key, _)| time(key)));
+            timer.next_is(next.first().and_then(|(key, _)| time(key)));
         }
         Ok(Ok(Due { rows, damaged }))
     }
@@ -245,12 +206,13 @@ impl Core {
             let mut batch = Batch::new();
             let mut moved = HashMap::new();
             for (row, queue) in due.rows.iter().zip(&plan) {
-                if let Some(queue) = queue
-                    && let Some(next) = next.get_mut(queue)
-                {
-                    link(&mut batch, row, *queue, next, now);
+                match queue.as_ref().and_then(|queue| Some((*queue, next.get_mut(queue)?))) {
+                    Some((queue, next)) => {
+                        link(&mut batch, row, queue, next, now);
+                        batch.delete(Keyspace::Timer, &HeldRow::key(row.time_ms, row.position));
+                    }
+                    None => batch.let_go(Keyspace::Timer, row),
                 }
-                batch.delete(Keyspace::Timer, &HeldRow::key(row.time_ms, row.position));
                 let topic = row.queue.topic;
                 moved.entry(topic).or_insert_with(|| (self.catalog.topic_by_id(topic), 0)).1 += 1;
             }
@@ -279,153 +241,32 @@ impl Core {
             .collect()
     }
 
-    /// Takes a delayed message back: it will not be delivered. Durable when it returns. Copies of it, of a send that was repeated
-    /// because its answer was lost, go with it.
-    ///
-    /// # Errors
-    /// [`BrokerError::IllegalOperation`] for a handle of something else, or too late; [`BrokerError::NotFound`] if nothing waits under
-    /// it: recalled before, or never there.
-    pub async fn recall(&self, topic: &str, handle: &RecallHandle) -> Result<(), BrokerError> {
-        let info = self.topic(topic)?;
-        let illegal = |why: String| BrokerError::IllegalOperation(format!("the recall handle {why}"));
-        if handle.topic != topic {
-            return Err(illegal(format!("is for topic {}, not for {topic}", handle.topic)));
-        }
-        let here = self.config.load().broker_name.clone();
-        if handle.broker_name != here {
-            return Err(illegal(format!("is for broker {}, this is {here}", handle.broker_name)));
-        }
-        let now = self.now();
-        let due_ms = u64::try_from(handle.time_ms).unwrap_or(0);
-        if handle.time_ms <= now {
-            return Err(illegal(format!("comes too late: the message was due at {}, it is {now}", handle.time_ms)));
-        }
-        self.store.admit(Admit::State)?;
-        let (rows, commit) = {
-            let mut state = self.delays.state.lock();
-            let mut batch = Batch::new();
-            let mut taken = Vec::new();
-            let mut refusal = None;
-            for row in self.copies(info.id, due_ms, handle)? {
-                match state.timer.recall(row.position) {
-                    Ok(()) => {
-                        batch.delete(Keyspace::Timer, &HeldRow::key(row.time_ms, row.position));
-                        taken.push(row);
-                    }
-                    Err(refused) => refusal = Some(refused),
-                }
-            }
-            match (taken.is_empty(), refusal) {
-                (true, Some(Refusal::TooLate)) => {
-                    return Err(illegal("comes too late: the message is being delivered".into()));
-                }
-                (true, _) => {
-                    let what = format!(
-                        "no message {} waits in {topic} for {due_ms}: it was recalled, or never there",
-                        handle.message_id
-                    );
-                    return Err(BrokerError::NotFound(what));
-                }
-                (false, _) => (taken, self.store.submit(batch)),
-            }
-        };
-        let committed = commit.await;
-        {
-            let mut state = self.delays.state.lock();
-            for row in &rows {
-                state.timer.recalled(row.position, committed.is_err().then_some(row.time_ms));
-            }
-            if committed.is_ok() {
-                state.left(info.id, rows.len() as u64);
-            }
-        }
-        committed?;
-        self.metrics.timer_recalled(rows.len() as u64);
-        Ok(())
-    }
-
-    /// The rows of a message that waits: the one that the handle names, and others of the same time, if they are among the first few.
-    fn copies(&self, topic: u32, due_ms: u64, handle: &RecallHandle) -> Result<Vec<HeldRow>, BrokerError> {
-        let named = match handle.position.map(|position| HeldRow::key(due_ms, position)) {
-            Some(key) => self.store.get(Keyspace::Timer, &key)?.and_then(|value| HeldRow::read(&key, &value)),
-            None => None,
-        };
-        let (from, to) = (HeldRow::key(due_ms, 0), HeldRow::key(due_ms.saturating_add(1), 0));
-        let near = self.store.range(Keyspace::Timer, &from, &to, limits::RECALL_LOOKS_MAX)?;
-        // A copy is as long as the message.
-        let like = |row: &HeldRow| named.is_none_or(|named| named.len == row.len && named.position != row.position);
-        let near = near.iter().filter_map(|(key, value)| HeldRow::read(key, value)).filter(like);
-        let mut bytes = 0;
-        let mut copies = Vec::new();
-        for row in named.into_iter().chain(near).filter(|row| row.queue.topic == topic) {
-            if bytes > limits::RECALL_BYTES_MAX {
-                break;
-            }
-            bytes += u64::from(row.len);
-            if self.has_id(&row, &handle.message_id)? {
-                copies.push(row);
-            }
-        }
-        Ok(copies)
-    }
-
-    fn has_id(&self, row: &HeldRow, id: &str) -> Result<bool, BrokerError> {
-        let payload = self.store.read(row.position)?;
-        let raw = peek_properties(&payload).map_err(|error| BrokerError::Internal(error.to_string()))?;
-        Ok(properties::get(raw, properties::UNIQ_KEY) == Some(id))
-    }
-
     /// How many delayed messages of a topic wait for their time.
     pub fn delayed(&self, topic: &TopicInfo) -> u64 {
-        let held = self.delays.state.lock().held.get(&topic.id).copied().unwrap_or(0);
-        u64::try_from(held).unwrap_or(0)
-    }
-
-    /// Removes what is delayed of a topic that was deleted, so that it does not keep its bytes in the log until it would be due. What is
-    /// being moved at this moment goes by itself.
-    ///
-    /// # Errors
-    /// A store that cannot be read.
-    pub(super) async fn forget_delayed(&self, topic: u32) -> Result<(), BrokerError> {
-        if !self.delays.state.lock().held.contains_key(&topic) {
-            return Ok(());
-        }
-        let mut dropped = 0;
-        for page in self.store.pages(Keyspace::Timer, limits::TIMER_BATCH) {
-            let rows = page?;
-            let of_topic =
-                |(key, value): &(Bytes, Bytes)| HeldRow::read(key, value).is_some_and(|row| row.queue.topic == topic);
-            let gone: Vec<&Bytes> = rows.iter().filter(|row| of_topic(row)).map(|(key, _)| key).collect();
-            dropped += gone.len() as u64;
-            self.store.clean_up(Keyspace::Timer, gone);
-            tokio::task::yield_now().await;
-        }
-        self.delays.state.lock().left(topic, dropped);
-        self.metrics.timer_dropped(dropped);
-        Ok(())
+        self.store.waiting(topic.id)
     }
 
     /// Topics with delayed messages, and how many.
     pub(crate) fn all_delayed(&self) -> Vec<(String, u64)> {
-        let positive = |(topic, count): (&u32, &i64)| Some((*topic, u64::try_from(*count).ok()?));
-        let held: Vec<(u32, u64)> = self.delays.state.lock().held.iter().filter_map(positive).collect();
-        held.into_iter()
+        self.store
+            .all_waiting()
+            .into_iter()
             .filter_map(|(topic, count)| Some((self.catalog.topic_by_id(topic)?.config.topic_name.clone(), count)))
             .collect()
     }
 
     /// For how long, in milliseconds, the first delayed message that is not in its queue yet has been due.
     pub(crate) fn overdue_ms(&self) -> u64 {
-        self.delays.state.lock().timer.overdue_ms(self.now_unsigned())
+        self.delays.timer.lock().overdue_ms(self.now_unsigned())
     }
 
-    fn now_unsigned(&self) -> u64 {
+    pub(super) fn now_unsigned(&self) -> u64 {
         u64::try_from(self.now()).unwrap_or(0)
     }
 }
 
 /// The rows that can be read; keys of the others go to `damaged`.
-fn readable(found: Vec<(Bytes, Bytes)>, damaged: &mut Vec<Bytes>) -> Vec<HeldRow> {
+pub(super) fn readable(found: Vec<(Bytes, Bytes)>, damaged: &mut Vec<Bytes>) -> Vec<HeldRow> {
     let mut rows = Vec::with_capacity(found.len());
     for (key, value) in found {
         match HeldRow::read(&key, &value) {
@@ -434,20 +275,4 @@ fn readable(found: Vec<(Bytes, Bytes)>, damaged: &mut Vec<Bytes>) -> Vec<HeldRow
         }
     }
     rows
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// What is due within the time that its commit takes may be moved before its sender says that it is held.
-    #[test]
-    fn a_message_that_is_moved_before_it_is_counted_is_not_counted_for_ever() {
-        let state = &mut State { timer: Timer::new(1), held: HashMap::new() };
-        state.count(1, 2);
-        state.left(1, 3);
-        assert_eq!(state.held.get(&1), Some(&-1));
-        state.count(1, 1);
-        assert!(state.held.is_empty(), "{:?}", state.held);
-    }
 }

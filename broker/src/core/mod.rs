@@ -20,6 +20,7 @@ mod pop;
 mod query;
 mod queues;
 mod redrive;
+mod recall;
 mod redriven;
 mod reset;
 mod restore;

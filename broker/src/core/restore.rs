@@ -54,7 +54,7 @@ impl Core {
             rows.entry((row.group, row.topic)).or_default().leases.push((row.queue, row.offset, row.lease));
         }
         let holders = Holders::load(&store, &holders)?;
-        let delays = Delays::load(&store, config.timer_precision_ms)?;
+        let delays = Delays::new(config.timer_precision_ms);
         let redriven = Redriven::load(&store, &catalog.topics().iter().map(|topic| topic.id).collect())?;
         let transactions = Mutex::new(super::transaction::restore(&config, &store)?);
         let core = Self {

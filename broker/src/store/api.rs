@@ -266,6 +266,18 @@ impl Store {
         self.shared().state.read().queues.bounds(queue)
     }
 
+    /// How many messages of a topic are held in [`Keyspace::Timer`].
+    #[must_use]
+    pub fn waiting(&self, topic: u32) -> u64 {
+        self.shared().state.read().waiting.of(topic)
+    }
+
+    /// The topics of the messages that are held in [`Keyspace::Timer`], and how many there are of each.
+    #[must_use]
+    pub fn all_waiting(&self) -> Vec<(u32, u64)> {
+        self.shared().state.read().waiting.all().collect()
+    }
+
     /// The payload at a log position, its checksum verified.
     ///
     /// # Errors

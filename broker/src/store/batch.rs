@@ -1,5 +1,6 @@
 //! A batch: what shall change together. It is encoded as it is built, by the caller, so that the committer only adds a header.
 
+use super::held::HeldRow;
 use super::record::{self, HEADER, Header};
 use super::types::{Entry, EntryMeta, Keyspace, QueueKey};
 
@@ -45,18 +46,27 @@ impl Batch {
         self.end(start);
     }
 
+    /// Removes the row of a message that is held and goes to no queue. It says the row once more before, so that who only reads the log
+    /// knows whose it was.
+    pub fn let_go(&mut self, keyspace: Keyspace, row: &HeldRow) {
+        let key = HeldRow::key(row.time_ms, row.position);
+        self.put(keyspace, &key, &row.value());
+        self.delete(keyspace, &key);
+    }
+
     /// Adds a message to a queue. Offsets of a queue must grow; the first one of a queue is its lower bound.
     pub fn append(&mut self, queue: QueueKey, offset: u64, meta: EntryMeta, payload: &[u8]) {
         self.payload(record::APPEND, 0, queue, offset, meta, payload);
     }
 
-    /// Writes a message that is in no queue yet, and its [`super::HeldRow`] in `keyspace`, which is Timer or Half. `queue` is where it is to
+    /// Writes a message that is in no queue yet, and its [`HeldRow`] in `keyspace`, which is Timer or Half. `queue` is where it is to
     /// go. Its position is among [`super::Committed::positions`], like that of an append.
     pub fn hold(&mut self, keyspace: Keyspace, time_ms: u64, queue: QueueKey, meta: EntryMeta, payload: &[u8]) {
         self.payload(record::HOLD, keyspace as u8, queue, time_ms, meta, payload);
     }
 
-    /// Adds to a queue a message that is in the log already: one that was held. Offsets of a queue must grow.
+    /// Adds to a queue a message that is in the log already: one that was held, and whose row is deleted by what comes next. Offsets of
+    /// a queue must grow.
     pub fn link(&mut self, queue: QueueKey, entry: Entry) {
         let start = self.begin(record::LINK, record::LINK_LEN);
         self.record.extend_from_slice(&[0; 3]);

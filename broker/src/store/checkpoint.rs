@@ -182,7 +182,7 @@ pub(super) fn write(index: &Index, snapshot: &Snapshot, disk: &dyn Disk) -> Resu
     index.write(user_rows.chain(queue_rows.into_iter().map(Ok)).chain([Ok(applied)]))
 }
 
-/// The rows about queues and segments, in order.
+/// The rows about queues, segments and counts, in order.
 fn queue_rows(index: &Index, snapshot: &Snapshot) -> Result<BTreeMap<Vec<u8>, Option<Vec<u8>>>, IndexError> {
     let mut rows = BTreeMap::new();
     for topic in snapshot.overlay.dropped_topics() {
@@ -198,6 +198,10 @@ fn queue_rows(index: &Index, snapshot: &Snapshot) -> Result<BTreeMap<Vec<u8>, Op
         if *base >= snapshot.start {
             rows.insert(schema::segment_key(*base), Some(schema::segment_value(*facts)));
         }
+    }
+    if let Some(waiting) = &snapshot.waiting {
+        let value = schema::waiting_value(snapshot.applied.position, waiting);
+        rows.insert(schema::WAITING_KEY.to_vec(), Some(value));
     }
     for change in &snapshot.queues {
         rows.extend(trimmed_blocks(index, change)?.into_iter().map(|key| (key, None)));

@@ -50,6 +50,12 @@ impl HeldRow {
         })
     }
 
+    /// The place of the payload that the key of a row names; `None` if it is none.
+    pub(super) fn position(key: &[u8]) -> Option<u64> {
+        let (_time, position) = key.split_first_chunk::<8>()?;
+        Some(u64::from_be_bytes(position.try_into().ok()?))
+    }
+
     /// The keyspaces whose rows are those of held messages.
     pub(super) const KEYSPACES: [Keyspace; 2] = [Keyspace::Timer, Keyspace::Half];
 

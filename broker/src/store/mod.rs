@@ -41,6 +41,7 @@ mod queues;
 mod range;
 mod shared;
 mod state;
+mod waiting;
 
 // The index.
 mod blocks;

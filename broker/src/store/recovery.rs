@@ -26,6 +26,7 @@ use super::segments::{self, Segments};
 use super::shared::{Indexed, Shared};
 use super::space::Space;
 use super::state::{Applied, State};
+use super::waiting::{self, Waiting};
 use super::writer::Writer;
 
 /// A store that is ready to run.
@@ -68,12 +69,13 @@ pub(super) fn recover(options: Options) -> Result<Recovered, StoreError> {
         info!(from = start.applied.position, to = end.position, "replaying the log");
     }
 
-    let (index, queues, facts) = match usable {
-        Some(usable) => (usable.index, usable.queues, usable.facts),
-        None => (new_index(&dir)?, Queues::default(), AllFacts::default()),
+    let (index, queues, facts, waiting) = match usable {
+        Some(usable) => (usable.index, usable.queues, usable.facts, usable.waiting),
+        None => (new_index(&dir)?, Queues::default(), AllFacts::default(), Waiting::default()),
     };
-    let state = RwLock::new(State::new(queues, facts, indexed_start, start.applied));
+    let state = RwLock::new(State::new(queues, facts, waiting, indexed_start, start.applied));
     let indexed = replay(&log_dir, &segments, start, end, &state, &index, &options)?;
+    count_waiting(&state, &index)?;
 
     let next_base = tail.current.0.end();
     let space = Space::new(
@@ -137,6 +139,7 @@ struct Usable {
     index: Index,
     queues: Queues,
     facts: AllFacts,
+    waiting: Waiting,
     start: Start,
     /// Where the log starts.
     log_start: u64,
@@ -148,9 +151,10 @@ fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, S
         let applied = load_applied(&index)?;
         let queues = load_queues(&index)?;
         let facts = load_facts(&index)?;
-        Ok((index, applied, queues, facts))
+        let waiting = load_waiting(&index, applied)?;
+        Ok((index, applied, queues, facts, waiting))
     });
-    let (index, applied, queues, facts) = match loaded {
+    let (index, applied, queues, facts, waiting) = match loaded {
         Ok(loaded) => loaded,
         Err(IndexError::Io(error)) => return Err(io_error("opening the index in", dir, error)),
         Err(IndexError::Damaged(reason)) => {
@@ -170,7 +174,7 @@ fn open_index(dir: &Path, segments: &[Arc<Segment>]) -> Result<Option<Usable>, S
         );
     }
     let log_start = applied.map_or(0, |(_, log_start)| log_start);
-    Ok(start.map(|start| Usable { index, queues, facts, start, log_start }))
+    Ok(start.map(|start| Usable { index, queues, facts, waiting, start, log_start }))
 }
 
 fn load_applied(index: &Index) -> Result<Option<(Applied, u64)>, IndexError> {
@@ -197,6 +201,28 @@ fn load_facts(index: &Index) -> Result<AllFacts, IndexError> {
         all.restore(base, facts);
     }
     Ok(all)
+}
+
+/// What was counted when the index came to where it is; counted again later if it does not say.
+fn load_waiting(index: &Index, applied: Option<(Applied, u64)>) -> Result<Waiting, IndexError> {
+    let Some((applied, _)) = applied else { return Ok(Waiting::default()) };
+    let written = index.get(schema::WAITING_KEY)?;
+    let counted = written.and_then(|value| schema::decode_waiting(&value, applied.position));
+    Ok(counted.map_or_else(Waiting::default, Waiting::new))
+}
+
+/// Counts the delayed messages that wait, if nobody has kept count: an older version, or one that built the index again.
+fn count_waiting(state: &RwLock<State>, index: &Index) -> Result<(), StoreError> {
+    if state.read().waiting.is_certain() {
+        return Ok(());
+    }
+    let counted = waiting::count(&state.read(), index)?;
+    let messages: u64 = counted.all().map(|(_, messages)| messages).sum();
+    if messages > 0 {
+        info!(messages, "delayed messages counted");
+    }
+    state.write().waiting = counted;
+    Ok(())
 }
 
 /// The place in the log that an index has come to, if this log has it.

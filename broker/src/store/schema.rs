@@ -9,25 +9,33 @@
 //! Value: block, see `blocks.rs`
 //! Key:   0x12 · base u64                                            the messages of the segment at this position
 //! Value: first time i64 · newest time i64 · messages u64
+//! Key:   0x13                                                      how many delayed messages wait; holds if the index goes to this position
+//! Value: position u64, then, for each topic that has some: topic u32 · messages u64
 //! Key:   0xff                                                       how much of the log is in the index
 //! Value: version u8 (1) · position u64 · start of the last record u64; version 2, if the log does not start at 0: · its start u64
 //! ```
 //! Numbers in keys are big-endian, so that their order is that of the numbers; in values little-endian.
 
+use std::collections::HashMap;
+
 use super::facts::Facts;
-use super::record::u64_at;
+use super::record::{u32_at, u64_at};
 use super::state::Applied;
 use super::types::{Keyspace, QueueKey};
 
 const BOUNDS: u8 = 0x10;
 const BLOCK: u8 = 0x11;
 const SEGMENT: u8 = 0x12;
+const WAITING: u8 = 0x13;
 const APPLIED: u8 = 0xff;
 const VERSION: u8 = 1;
 const VERSION_WITH_START: u8 = 2;
 
 /// The key of how much of the log is in the index; the last of all keys.
 pub(super) const APPLIED_KEY: &[u8] = &[APPLIED];
+
+/// The key of how many delayed messages wait.
+pub(super) const WAITING_KEY: &[u8] = &[WAITING];
 
 pub(super) fn user_key(keyspace: Keyspace, key: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(1 + key.len());
@@ -101,6 +109,24 @@ pub(super) fn decode_segment(key: &[u8], value: &[u8]) -> Option<(u64, Facts)> {
         messages: u64_at(value, 16)?,
     };
     Some((base, facts))
+}
+
+/// `position` is how much of the log is in the index.
+pub(super) fn waiting_value(position: u64, by_topic: &[(u32, u64)]) -> Vec<u8> {
+    let mut value = position.to_le_bytes().to_vec();
+    for (topic, messages) in by_topic {
+        value.extend_from_slice(&topic.to_le_bytes());
+        value.extend_from_slice(&messages.to_le_bytes());
+    }
+    value
+}
+
+/// How many delayed messages wait, by topic, in an index that goes to `position`. `None` if nobody wrote that, or for another
+/// position: an older version did not.
+pub(super) fn decode_waiting(value: &[u8], position: u64) -> Option<HashMap<u32, u64>> {
+    let (written, rows) = value.split_first_chunk()?;
+    let rows = rows.chunks(12).map(|row| Some((u32_at(row, 0)?, u64_at(row, 4)?)));
+    (u64::from_le_bytes(*written) == position).then(|| rows.collect())?
 }
 
 /// `start` is where the log starts.

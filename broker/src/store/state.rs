@@ -8,6 +8,7 @@ use super::overlay::{Change, Overlay};
 use super::queues::{QueueChange, Queues};
 use super::record::{HEADER, Operation, Operations};
 use super::types::{Entry, Keyspace};
+use super::waiting::{COUNTED, Waiting};
 
 /// The part of the store that is not only in the index. Behind one lock, so that a batch is seen as a whole or not at all.
 #[derive(Debug, Default)]
@@ -17,6 +18,7 @@ pub(super) struct State {
     frozen: Option<Arc<Overlay>>,
     pub(super) queues: Queues,
     pub(super) facts: AllFacts,
+    pub(super) waiting: Waiting,
     /// The log is complete from here on: nothing before this position is needed to build this state again.
     start: u64,
     /// The lowest position that a row of a held message named since [`State::watch_held`].
@@ -40,6 +42,8 @@ pub(super) struct Snapshot {
     pub(super) overlay: Arc<Overlay>,
     pub(super) queues: Vec<QueueChange>,
     pub(super) facts: Vec<(u64, Facts)>,
+    /// How many delayed messages wait, by topic, if that is certain.
+    pub(super) waiting: Option<Vec<(u32, u64)>>,
     /// Where the log starts.
     pub(super) start: u64,
     pub(super) applied: Applied,
@@ -57,13 +61,15 @@ pub(super) struct Changes {
 
 impl State {
     /// An empty state on top of an index that goes this far.
-    pub(super) fn new(queues: Queues, facts: AllFacts, start: u64, applied: Applied) -> Self {
-        Self { queues, facts, start, applied, ..Self::default() }
+    pub(super) fn new(queues: Queues, facts: AllFacts, waiting: Waiting, start: u64, applied: Applied) -> Self {
+        Self { queues, facts, waiting, start, applied, ..Self::default() }
     }
 
     /// Makes the changes of a record in the segment at `base`.
     pub(super) fn apply(&mut self, base: u64, position: u64, record_len: u64, body: &[u8]) {
         self.facts.begun(base);
+        // The last that was linked: its position, and the topic it went to.
+        let mut linked = None;
         for located in Operations::new(body) {
             match located.operation {
                 Operation::Put { keyspace, key, value } => {
@@ -72,7 +78,12 @@ impl State {
                     }
                     self.active.set(keyspace, key, Some(value));
                 }
-                Operation::Delete { keyspace, key } => self.active.set(keyspace, key, None),
+                Operation::Delete { keyspace, key } => {
+                    if keyspace == COUNTED {
+                        self.went(key, linked);
+                    }
+                    self.active.set(keyspace, key, None);
+                }
                 Operation::Append { queue, offset, meta, payload } => {
                     let entry = Entry {
                         offset,
@@ -93,11 +104,15 @@ impl State {
                         queue,
                         store_time_ms: meta.store_time_ms,
                     };
+                    if keyspace == COUNTED {
+                        self.waiting.came(queue.topic);
+                    }
                     self.active.set(keyspace, &HeldRow::key(time_ms, row.position), Some(&row.value()));
                     self.note_held(row.position, keyspace);
                     self.facts.written(base, meta.store_time_ms);
                 }
                 Operation::Link { queue, entry } => {
+                    linked = Some((entry.position, queue.topic));
                     self.queues.append(queue, entry);
                     self.facts.linked(entry.position, entry.store_time_ms);
                 }
@@ -118,6 +133,21 @@ impl State {
     fn note_held(&mut self, position: u64, keyspace: Keyspace) {
         let lowest = self.lowest_held.into_iter().chain([(position, keyspace)]).min();
         self.lowest_held = lowest;
+    }
+
+    /// A row of those that are counted is deleted; before it in the same batch this was linked.
+    fn went(&mut self, key: &[u8], linked: Option<(u64, u32)>) {
+        if let Some((position, topic)) = linked
+            && HeldRow::position(key) == Some(position)
+        {
+            return self.waiting.went(topic);
+        }
+        match self.get(COUNTED, key).map(|change| change.as_deref().map(|value| HeldRow::read(key, value))) {
+            Some(Some(Some(row))) => self.waiting.went(row.queue.topic),
+            // It was not counted.
+            Some(Some(None) | None) => {}
+            None => self.waiting.lost(),
+        }
     }
 
     /// `None` if the index has to be asked.
@@ -172,6 +202,7 @@ impl State {
             overlay,
             queues: self.queues.changes(),
             facts: self.facts.take_changes(),
+            waiting: self.waiting.is_certain().then(|| self.waiting.all().collect()),
             start: self.start,
             applied: self.applied,
         }

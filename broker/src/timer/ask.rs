@@ -82,16 +82,17 @@ pub fn ask(raw: &str, now_ms: i64, max_delay_ms: i64) -> Result<Option<Ask>, Ask
     if !raw.contains("DEL") {
         return Ok(None);
     }
-    let level = number(raw, DELAY)?.unwrap_or(0);
+    let said = Said::read(raw);
+    let level = number(DELAY, said.level)?.unwrap_or(0);
     if level > 0 {
         let level = u32::try_from(level).unwrap_or(u32::MAX).min(LEVELS_MS.len() as u32);
         return Ok(Some(leveled(raw, level, now_ms.saturating_add(level_ms(level)))));
     }
-    let due_ms = if let Some(seconds) = number(raw, TIMER_DELAY_SEC)? {
+    let due_ms = if let Some(seconds) = number(TIMER_DELAY_SEC, said.seconds)? {
         now_ms.saturating_add(seconds.saturating_mul(SECOND))
-    } else if let Some(ms) = number(raw, TIMER_DELAY_MS)? {
+    } else if let Some(ms) = number(TIMER_DELAY_MS, said.ms)? {
         now_ms.saturating_add(ms)
-    } else if let Some(at) = number(raw, TIMER_DELIVER_MS)? {
+    } else if let Some(at) = number(TIMER_DELIVER_MS, said.at)? {
         at
     } else {
         return Ok(None);
@@ -103,26 +104,62 @@ pub fn ask(raw: &str, now_ms: i64, max_delay_ms: i64) -> Result<Option<Ask>, Ask
     if delay_ms > max_delay_ms {
         return Err(AskError::TooLate { delay_ms, max_ms: max_delay_ms });
     }
-    let mut properties = raw.to_owned();
-    for name in [TIMER_DELAY_SEC, TIMER_DELAY_MS] {
-        properties::remove(&mut properties, name);
-    }
-    properties::set(&mut properties, TIMER_OUT_MS, &due_ms.to_string());
+    let names: &[&str] = match (said.seconds, said.ms) {
+        (None, None) => &[],
+        _ => &[TIMER_DELAY_SEC, TIMER_DELAY_MS],
+    };
+    let properties = delivered(raw, names, &[(TIMER_OUT_MS, due_ms)]);
     Ok(Some(Ask { due_ms: due_ms.unsigned_abs(), properties }))
 }
 
 fn leveled(raw: &str, level: u32, due_ms: i64) -> Ask {
-    let mut properties = raw.to_owned();
-    for name in [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS] {
-        properties::remove(&mut properties, name);
-    }
-    properties::set(&mut properties, TIMER_DELAY_LEVEL, &level.to_string());
-    properties::set(&mut properties, TIMER_OUT_MS, &due_ms.to_string());
+    let names = [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS];
+    let properties = delivered(raw, &names, &[(TIMER_DELAY_LEVEL, level.into()), (TIMER_OUT_MS, due_ms)]);
     Ask { due_ms: due_ms.max(0).unsigned_abs(), properties }
 }
 
-fn number(raw: &str, name: &'static str) -> Result<Option<i64>, AskError> {
-    let Some(text) = properties::get(raw, name) else { return Ok(None) };
+/// The properties without these names, and with these numbers.
+fn delivered(raw: &str, names: &[&str], numbers: &[(&str, i64)]) -> String {
+    // A name and a number, and what separates them.
+    let mut properties = String::with_capacity(raw.len() + 48 * numbers.len());
+    properties.push_str(raw);
+    for name in names {
+        properties::remove(&mut properties, name);
+    }
+    for (name, number) in numbers {
+        properties::set(&mut properties, name, &number.to_string());
+    }
+    properties
+}
+
+/// What the properties say of a delay; of each the last that is said.
+#[derive(Default)]
+struct Said<'a> {
+    level: Option<&'a str>,
+    seconds: Option<&'a str>,
+    ms: Option<&'a str>,
+    at: Option<&'a str>,
+}
+
+impl<'a> Said<'a> {
+    fn read(raw: &'a str) -> Self {
+        let mut said = Self::default();
+        for (name, value) in properties::iter(raw) {
+            let of = match name {
+                DELAY => &mut said.level,
+                TIMER_DELAY_SEC => &mut said.seconds,
+                TIMER_DELAY_MS => &mut said.ms,
+                TIMER_DELIVER_MS => &mut said.at,
+                _ => continue,
+            };
+            *of = Some(value);
+        }
+        said
+    }
+}
+
+fn number(name: &'static str, said: Option<&str>) -> Result<Option<i64>, AskError> {
+    let Some(text) = said else { return Ok(None) };
     let value = || text.chars().take(32).collect();
     text.trim().parse().map(Some).map_err(|_| AskError::NoNumber { name, value: value() })
 }

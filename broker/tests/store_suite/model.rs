@@ -53,6 +53,7 @@ fn change() -> impl Strategy<Value = Change> {
             Change::Hold { keyspace, time_ms, queue: queue(topic, 0), meta, payload }
         }),
         2 => any::<usize>().prop_map(Change::Link),
+        1 => any::<usize>().prop_map(Change::LetGo),
     ]
 }
 

@@ -187,6 +187,8 @@ pub(crate) enum Change {
     },
     /// Links one of the messages that were held before, by number (modulo), to its queue, and deletes its row.
     Link(usize),
+    /// Lets one of them go.
+    LetGo(usize),
 }
 
 impl std::fmt::Debug for Change {
@@ -201,6 +203,7 @@ impl std::fmt::Debug for Change {
                 write!(f, "hold {keyspace:?} {time_ms} {}/{} {} bytes", queue.topic, queue.queue, payload.len())
             }
             Self::Link(at) => write!(f, "link {at}"),
+            Self::LetGo(at) => write!(f, "let go {at}"),
         }
     }
 }
@@ -263,6 +266,11 @@ impl Model {
                     placed.push(Placed::Held(*keyspace, row, payload.clone()));
                 }
                 Change::Link(at) => self.link(*at, &mut batch),
+                Change::LetGo(at) => {
+                    if let Some((keyspace, row, _)) = self.take_held(*at) {
+                        batch.let_go(keyspace, &row);
+                    }
+                }
             }
         }
         let positions = wait(store.submit(batch)).unwrap().positions;
@@ -280,18 +288,22 @@ impl Model {
         }
     }
 
-    /// Moves one of the messages that were held before this batch to its queue.
-    fn link(&mut self, at: usize, batch: &mut Batch) {
-        let Some(at) = at.checked_rem(self.held.len()) else { return };
-        let (keyspace, key) = self.held.keys().nth(at).cloned().unwrap();
+    /// One of the messages that were held before this batch, which is not held any longer.
+    fn take_held(&mut self, at: usize) -> Option<(Keyspace, HeldRow, Vec<u8>)> {
+        let (keyspace, key) = self.held.keys().nth(at.checked_rem(self.held.len())?).cloned()?;
         let payload = self.held.remove(&(keyspace, key.clone())).unwrap();
         let value = self.keys.remove(&(keyspace, key.clone())).unwrap();
-        let row = HeldRow::read(&key, &value).unwrap();
+        Some((keyspace, HeldRow::read(&key, &value).unwrap(), payload))
+    }
+
+    /// Moves one of the messages that were held before this batch to its queue.
+    fn link(&mut self, at: usize, batch: &mut Batch) {
+        let Some((keyspace, row, payload)) = self.take_held(at) else { return };
         let messages = self.queues.entry(row.queue).or_default();
         let free = self.emptied.get(&row.queue).copied().unwrap_or(0);
         let offset = messages.last().map_or(free, |message| message.offset + 1);
         batch.link(row.queue, row.entry(offset, 7));
-        batch.delete(keyspace, &key);
+        batch.delete(keyspace, &HeldRow::key(row.time_ms, row.position));
         let meta = EntryMeta { tag_hash: row.tag_hash, store_time_ms: 7 };
         messages.push(Message { offset, position: row.position, meta, payload });
     }
@@ -341,6 +353,12 @@ impl Model {
                 assert_eq!(store.get(keyspace, key).unwrap().as_deref(), Some(&value[..]));
             }
         }
+        let mut waiting: BTreeMap<u32, u64> = BTreeMap::new();
+        let rows = self.keys.iter().filter(|((keyspace, _), _)| *keyspace == Keyspace::Timer);
+        for row in rows.filter_map(|((_, key), value)| HeldRow::read(key, value)) {
+            *waiting.entry(row.queue.topic).or_default() += 1;
+        }
+        assert_eq!(store.all_waiting().into_iter().collect::<BTreeMap<_, _>>(), waiting);
         for (queue, messages) in &self.queues {
             self.check_queue(store, *queue, messages, &harmed);
         }
