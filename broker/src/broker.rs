@@ -348,6 +348,11 @@ impl Broker {
         last.collect()
     }
 
+    /// Whether this client is watched: somebody vouched for it, or it asked for messages, not long ago.
+    pub(crate) fn is_watched(&self, client: &str) -> bool {
+        self.liveness.as_ref().is_some_and(|liveness| liveness.lock().last_ms(client).is_some())
+    }
+
     /// Clients whose life is watched.
     pub(crate) fn clients_watched(&self) -> usize {
         self.liveness.as_ref().map_or(0, |liveness| liveness.lock().len())

@@ -175,8 +175,7 @@ async fn row(code: i32) -> bool {
             rig.send("t", "fresh").await;
             let counts = body(&rig.ok(with(ask, &[("consumerGroup", "g")])).await);
             let of_topic = json!({"topic": "t", "lag": 3, "ready": 1, "inFlight": 2, "waitingRetry": 0, "blocked": 0, "delayed": 0});
-            let expected =
-                json!({"groups": [{"group": "g", "deadLetters": 0, "topics": [of_topic]}], "truncated": false});
+            let expected = json!({"groups": [{"group": "g", "deadLetters": 0, "topics": [of_topic], "members": 1}], "truncated": false});
             assert_eq!(counts, expected);
         }
         own::COUNT_LEFT => {

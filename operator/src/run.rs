@@ -136,6 +136,7 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
         let affected = known.clone();
         let noticed = Noticed::default();
         let kind = Arc::new(Kind { context: context.clone(), known });
+        let beside = K::beside(kind.clone(), stop.clone());
         let controller = controller
             .watches(brokers, watcher::Config::default(), move |broker| {
                 // One that changes its number, or has another number of brokers ready, concerns all that stands for something on it.
@@ -145,7 +146,7 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
                 if concerns { of_broker(&affected, &broker) } else { Vec::new() }
             })
             .graceful_shutdown_on(stop.clone().cancelled_owned());
-        watch_over(controller.run(reconcile::<K>, on_api_error::<K>, kind))
+        future::join(watch_over(controller.run(reconcile::<K>, on_api_error::<K>, kind)), beside)
     }))
     .await;
 }

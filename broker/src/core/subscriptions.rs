@@ -3,6 +3,7 @@
 //! different topics fewer of them than one thinks work on a topic. Nobody is refused for it, but it is said.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -18,6 +19,8 @@ const FILTERS_MAX: usize = 8;
 const REMEMBERED_MS: i64 = 60_000;
 /// Clients remembered of those that use one filter: when one of them changes its mind, the other still counts.
 const CLIENTS_MAX: usize = 2;
+/// Members of a group that are remembered; more are not counted.
+const MEMBERS_MAX: usize = 1_024;
 /// Bytes that are kept of a filter and of a client's name.
 const TEXT_BYTES_MAX: usize = 512;
 
@@ -32,6 +35,8 @@ struct Seen {
 struct State {
     seen: Vec<Seen>,
     differ: bool,
+    /// Clients that asked for messages, and when last. Only kept of a whole group.
+    members: HashMap<String, i64>,
 }
 
 impl Seen {
@@ -78,6 +83,29 @@ impl Subscriptions {
         Some((differ, state.seen.iter().map(|seen| seen.filter.clone()).collect()))
     }
 
+    /// A client asks for messages.
+    fn note_member(&self, now_ms: i64, client: &str) {
+        let client = cut(client);
+        let members = &mut self.0.lock().members;
+        if let Some(at_ms) = members.get_mut(client) {
+            *at_ms = now_ms;
+            return;
+        }
+        if members.len() >= MEMBERS_MAX {
+            members.retain(|_, at_ms| is_fresh(*at_ms, now_ms));
+        }
+        if members.len() < MEMBERS_MAX {
+            members.insert(client.to_owned(), now_ms);
+        }
+    }
+
+    /// Clients that asked for messages a moment ago, or earlier and are alive. Others are forgotten.
+    fn members(&self, now_ms: i64, alive: &dyn Fn(&str) -> bool) -> usize {
+        let members = &mut self.0.lock().members;
+        members.retain(|client, at_ms| is_fresh(*at_ms, now_ms) || alive(client));
+        members.len()
+    }
+
     /// The filters in use.
     fn now(&self, now_ms: i64) -> Vec<String> {
         let fresh = |seen: &&Seen| seen.clients.iter().any(|(_, at_ms)| is_fresh(*at_ms, now_ms));
@@ -103,6 +131,7 @@ impl Core {
     pub(super) fn note_subscription(&self, pop: &Pop, asked: &Asked) {
         let Some(client) = pop.client_id.as_deref().filter(|client| !client.is_empty()) else { return };
         let group = &asked.group.config.group_name;
+        asked.consumer.topics.note_member(self.now(), client);
         if let Some(topics) = &pop.subscribed_topics
             && let Some((differ, topics)) = asked.consumer.topics.asked(self.now(), client, topics)
         {
@@ -141,6 +170,13 @@ impl Core {
             Some((topic.config.topic_name.clone(), group.config.group_name.clone(), filters))
         });
         named.collect()
+    }
+
+    /// How many clients consume in a group: those that asked for messages a moment ago, and those that did so earlier and are `alive`.
+    pub(crate) fn members(&self, group: &str, alive: &dyn Fn(&str) -> bool) -> usize {
+        let Some(id) = self.catalog.group(group).map(|group| group.id) else { return 0 };
+        let subscribed = self.subscribed.lock().get(&id).cloned();
+        subscribed.map_or(0, |members| members.members(self.now(), alive))
     }
 
     /// The topics that members of a group subscribe to.
@@ -223,11 +259,28 @@ mod tests {
     }
 
     #[test]
+    fn who_asked_a_moment_ago_is_a_member_and_later_whoever_is_alive() {
+        let group = Subscriptions::default();
+        group.note_member(0, "a");
+        group.note_member(0, "b");
+        group.note_member(50_000, "b");
+        let (nobody, a): (&dyn Fn(&str) -> bool, &dyn Fn(&str) -> bool) = (&|_| false, &|client| client == "a");
+        assert_eq!(group.members(59_999, nobody), 2);
+        assert_eq!(group.members(60_000, a), 2, "it works on what it got");
+        assert_eq!(group.members(60_000, nobody), 1);
+        assert_eq!(group.members(60_000, a), 1, "who was forgotten comes back by asking");
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
         let group = Subscriptions::default();
         for n in 0..100 {
             group.asked(0, &format!("client {n}"), &format!("{n}{}", "ü".repeat(10_000)));
         }
+        for n in 0..2 * MEMBERS_MAX {
+            group.note_member(0, &format!("client {n}"));
+        }
+        assert_eq!(group.members(0, &|_| false), MEMBERS_MAX);
         let kept = group.now(0);
         assert_eq!(kept.len(), FILTERS_MAX);
         assert!(kept.iter().all(|filter| filter.len() <= TEXT_BYTES_MAX));

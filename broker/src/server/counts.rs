@@ -12,9 +12,17 @@ use crate::error::BrokerError;
 use crate::limits;
 
 #[derive(Serialize)]
+struct Group {
+    #[serde(flatten)]
+    counts: GroupCounts,
+    /// Clients that consume in it, as far as this broker sees them.
+    members: usize,
+}
+
+#[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Counted {
-    groups: Vec<GroupCounts>,
+    groups: Vec<Group>,
     /// There are more.
     truncated: bool,
 }
@@ -27,7 +35,7 @@ struct TopicOffset {
     last_update_timestamp: i64,
 }
 
-/// Our own request, which `waybill group describe` asks.
+/// Our own request, which `waybill group describe` and the operator ask.
 pub(super) fn messages(broker: &Broker, command: &Command) -> Answer {
     let name = |name| command.ext.get(name).filter(|text| !text.is_empty());
     let mut groups = broker.core().counts(name("consumerGroup"), name("topic"))?;
@@ -37,7 +45,12 @@ pub(super) fn messages(broker: &Broker, command: &Command) -> Answer {
         rows <= limits::COUNTS_MAX
     });
     let truncated = groups.len() < all;
-    json_body(&Counted { groups, truncated })
+    let alive = |client: &str| broker.is_watched(client);
+    let groups = groups.into_iter().map(|counts| {
+        let members = broker.core().members(&counts.group, &alive);
+        Group { counts, members }
+    });
+    json_body(&Counted { groups: groups.collect(), truncated })
 }
 
 /// Our own request, which the operator asks before it takes a broker away.

@@ -2,12 +2,14 @@
 //! brokers understand too; what is left in a broker; and the configuration that is in force.
 
 mod connection;
+mod counts;
 pub(crate) mod group;
 mod http;
 mod left;
 pub(crate) mod topic;
 
 pub use connection::{Connection, Limits};
+pub(crate) use counts::counts;
 pub use group::GroupSettings;
 pub use http::{InForce, configuration};
 pub use left::Left;

@@ -21,6 +21,9 @@ use super::{Condition, ImagePullPolicy, PodOverrides, PodState, Resources};
     doc = "Brokers that share their topics and groups, each a pod with its own volume.",
     validation = Rule::new("self.metadata.name.matches('^[a-z]([a-z0-9-]{0,38}[a-z0-9])?$')")
         .message("the name is 1 to 40 letters, digits and '-', and begins with a letter: names of hosts are made of it"),
+    // A size that the storage class refused may be taken back.
+    validation = Rule::new("!has(oldSelf.status) || !has(oldSelf.status.volumeSize) || quantity(self.spec.storage.size).compareTo(quantity(oldSelf.status.volumeSize)) >= 0")
+        .message("size cannot be made smaller than the volumes are").field_path(".spec.storage.size"),
     scale(
         spec_replicas_path = ".spec.replicas",
         status_replicas_path = ".status.replicas",
@@ -33,6 +36,8 @@ use super::{Condition, ImagePullPolicy, PodOverrides, PodState, Resources};
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("!has(self.announcedHost) || self.replicas <= 1 || self.announcedHost.contains('{pod}')")
+    .message("announcedHost of several brokers has {pod} in it: each announces one of its own"))]
 pub struct BrokerSpec {
     /// How many brokers there are. When it is lowered, the last brokers take no new messages, and each goes when nothing is
     /// left in it that somebody waits for.
@@ -64,6 +69,14 @@ pub struct BrokerSpec {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::schema::any_object")]
     pub configuration: Map<String, Value>,
+    /// The host that brokers announce to those who ask where a topic is, if it is not the name of the pod in the headless Service; `{pod}` in
+    /// it stands for the name of the pod. All sidecars and clients of the brokers must find port 10911 there. A change restarts
+    /// the brokers one by one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^([A-Za-z0-9.-]|\{pod\})+$"))]
+    #[x_kube(validation = Rule::new("!self.startsWith('127.') && self != '0.0.0.0' && self != 'localhost'")
+        .message("others cannot reach a broker there"))]
+    pub announced_host: Option<String>,
     /// What the broker's container asks for and may have.
     #[serde(default)]
     pub resources: Resources,
@@ -78,10 +91,9 @@ pub struct BrokerSpec {
 #[x_kube(validation = Rule::new("has(self.className) == has(oldSelf.className) && (!has(self.className) || self.className == oldSelf.className)")
     .message("className cannot be changed"))]
 pub struct Storage {
-    /// Its size, such as 10Gi. It may grow, where the storage class allows that, and cannot be made smaller.
+    /// Its size, such as 10Gi. It may grow, where the storage class allows that, and cannot be made smaller than the volumes are.
     #[serde(default = "size")]
     #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"))]
-    #[x_kube(validation = Rule::new("quantity(self).compareTo(quantity(oldSelf)) >= 0").message("size cannot be made smaller"))]
     pub size: String,
     /// The storage class; if absent, the cluster's default. Cannot be changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -148,6 +160,10 @@ pub struct BrokerStatus {
     pub updated_replicas: i32,
     /// The labels of the pods, as `kubectl get pods -l` takes them.
     pub selector: String,
+    /// The size that all volumes were asked for last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 32), regex(pattern = r"^[0-9]+(\.[0-9]+)?(Ki|Mi|Gi|Ti|Pi|Ei|k|M|G|T|P|E)?$"))]
+    pub volume_size: Option<String>,
     /// The hash of the configuration that all brokers are to have.
     pub configuration: String,
     /// Each broker.

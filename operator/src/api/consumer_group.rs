@@ -15,7 +15,7 @@ use super::{AppliedStatus, BrokerRef};
     shortname = "wgroup",
     category = "waybill",
     namespaced,
-    status = "AppliedStatus",
+    status = "GroupStatus",
     derive = "PartialEq",
     doc = "A consumer group, which every broker of the named Broker gets.",
     validation = Rule::new("has(self.spec.groupName) || self.metadata.name.matches('^[a-z0-9-]{1,120}$')")
@@ -24,6 +24,10 @@ use super::{AppliedStatus, BrokerRef};
     printcolumn(name = "Broker", type_ = "string", json_path = ".spec.brokerRef.name"),
     printcolumn(name = "Orderly", type_ = "boolean", json_path = ".spec.orderly"),
     printcolumn(name = "Paused", type_ = "boolean", json_path = ".spec.paused"),
+    printcolumn(name = "Members", type_ = "integer", json_path = ".status.members"),
+    printcolumn(name = "Lag", type_ = "integer", json_path = ".status.lag"),
+    printcolumn(name = "In Flight", type_ = "integer", json_path = ".status.inFlight", priority = 1),
+    printcolumn(name = "Dead Letters", type_ = "integer", json_path = ".status.deadLetters", priority = 1),
     printcolumn(name = "Applied", type_ = "integer", json_path = ".status.appliedBrokers"),
     printcolumn(name = "Ready", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].status"),
     printcolumn(name = "Reason", type_ = "string", json_path = ".status.conditions[?(@.type=='Ready')].reason"),
@@ -127,6 +131,32 @@ pub struct Leases {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
     pub batch_max: Option<i64>,
+}
+
+/// How far brokers have the group, and what is before it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupStatus {
+    /// How far brokers have it.
+    #[serde(flatten)]
+    pub applied: AppliedStatus,
+    /// What is before it.
+    #[serde(flatten)]
+    pub counts: GroupCounts,
+}
+
+/// What a group has before it on all brokers, as it was at most half a minute ago if they answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct GroupCounts {
+    /// Clients that consume in it, at the broker that sees the most.
+    pub members: i64,
+    /// Messages that it is not done with.
+    pub lag: i64,
+    /// Those of the lag that consumers hold.
+    pub in_flight: i64,
+    /// Messages that it gave up on and that were not sent back.
+    pub dead_letters: i64,
 }
 
 fn consume_timeout_minutes() -> i32 {

@@ -16,7 +16,9 @@ mod user;
 pub use applied::{AppliedStatus, BrokerRef, DeletionPolicy};
 pub use broker::{Broker, BrokerSpec, BrokerStatus, Flush, Reclaim, Retention, Storage};
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
-pub use consumer_group::{ConsumerGroup, ConsumerGroupSpec, GroupDeletionPolicy, Leases, Retry, RetryExponential};
+pub use consumer_group::{
+    ConsumerGroup, ConsumerGroupSpec, GroupCounts, GroupDeletionPolicy, GroupStatus, Leases, Retry, RetryExponential,
+};
 pub use pods::{ImagePullPolicy, PodOverrides, PodState, Resources};
 pub use proxy::{
     Autoscaling, Batch, InjectedStatus, Injection, Proxy, ProxyService, ProxySpec, ProxyStatus, ProxyTls, Renewal,

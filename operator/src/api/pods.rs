@@ -75,6 +75,9 @@ pub struct PodOverrides {
     /// Names of Secrets with which the image is pulled.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<String>,
+    /// Whether pods use the network of their node. Their ports are ports of the node then: a node has room for one of them, whoever reaches
+    /// the node reaches them, network policies do not count, and a namespace that enforces a Pod Security Standard refuses them.
+    pub host_network: bool,
 }
 
 /// How one pod is.

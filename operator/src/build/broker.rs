@@ -234,9 +234,9 @@ fn container(broker: &Broker, images: &Images) -> Result<Value, Invalid> {
     }
     let policy: ImagePullPolicy = spec.image_pull_policy.unwrap_or(images.pull_policy);
     let namespace = broker.namespace().unwrap_or_default();
-    // $(POD_NAME) is replaced by Kubernetes; it stands where the name of broker 0 would.
-    let host =
-        broker_host(&namespace, &broker.name_any(), 0).replacen(&broker_name(&broker.name_any(), 0), "$(POD_NAME)", 1);
+    let host = spec.announced_host.clone().unwrap_or_else(|| {
+        broker_host(&namespace, &broker.name_any(), 0).replacen(&broker_name(&broker.name_any(), 0), "{pod}", 1)
+    });
     let mut container = json!({
         "name": "broker",
         "image": image,
@@ -244,7 +244,8 @@ fn container(broker: &Broker, images: &Images) -> Result<Value, Invalid> {
         "args": [
             "--config", format!("{CONFIGURATION_DIR}/{CONFIGURATION_FILE}"),
             "--name", "$(POD_NAME)",
-            "--host", host,
+            // Kubernetes replaces $(POD_NAME).
+            "--host", host.replace("{pod}", "$(POD_NAME)"),
             "--log-format", "json",
         ],
         "env": [{ "name": "POD_NAME", "valueFrom": { "fieldRef": { "fieldPath": "metadata.name" } } }],

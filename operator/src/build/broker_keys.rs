@@ -39,7 +39,7 @@ const DAY_MS: i64 = 86_400_000;
 pub const KEYS: [Key; 34] = [
     elsewhere("brokerName", "it is the name of the pod", false),
     elsewhere("brokerClusterName", "it is made of the namespace and the name of the Broker", false),
-    elsewhere("brokerIP1", "it is the name of the pod in the headless Service", false),
+    elsewhere("brokerIP1", "say it with spec.announcedHost", false),
     elsewhere("bindAddress", "pods listen on all addresses", false),
     elsewhere("listenPort", "it is always 10911", false),
     elsewhere("announcedPort", "it is always 10911", false),

@@ -105,4 +105,9 @@ pub(crate) fn override_pod(template: &mut Value, pod: &PodOverrides) {
         let secrets: Vec<Value> = pod.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
         spec["imagePullSecrets"] = json!(secrets);
     }
+    if pod.host_network {
+        spec["hostNetwork"] = json!(true);
+        // Names of the cluster are to be known there, too.
+        spec["dnsPolicy"] = json!("ClusterFirstWithHostNet");
+    }
 }

@@ -171,9 +171,10 @@ fn deployment(
         },
     });
     pods::override_pod(&mut template, &proxy.spec.pod);
+    // One pod at a time, and the next one only when the one before is ready. Where a node has room for one, the old one goes first.
+    let (surge, unavailable) = if proxy.spec.pod.host_network { (0, 1) } else { (1, 0) };
     let mut deployment = json!({
-        // One pod at a time, and the next one only when the one before is ready.
-        "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": 1, "maxUnavailable": 0 } },
+        "strategy": { "type": "RollingUpdate", "rollingUpdate": { "maxSurge": surge, "maxUnavailable": unavailable } },
         "progressDeadlineSeconds": PROGRESS_SECONDS,
         "selector": { "matchLabels": labels },
         "template": template,

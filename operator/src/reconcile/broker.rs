@@ -229,8 +229,14 @@ async fn tell(broker: &Broker, context: &Context, came: &Came) -> Result<(), Api
             pods.iter().map(|pod| pod.state(told_of(&pod.name()), &configuration, generation)).collect()
         }
     };
+    // Pods are looked at when everything was applied.
+    let volume_size = match &came.pods {
+        Some(_) => Some(broker.spec.storage.size.clone()),
+        None => before.and_then(|before| before.volume_size.clone()),
+    };
     let now = BrokerStatus {
         observed_generation: generation,
+        volume_size,
         replicas: came.counts.there,
         ready_replicas: came.counts.ready,
         updated_replicas: came.counts.updated,

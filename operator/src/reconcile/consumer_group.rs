@@ -1,17 +1,22 @@
 //! A ConsumerGroup is a consumer group on every broker.
 
+use std::sync::Arc;
+
 use kube::ResourceExt;
+use tokio_util::sync::CancellationToken;
 use waybill_protocol::names;
 use waybill_protocol::remoting::{
     CustomizedRetryPolicy, ExponentialRetryPolicy, GroupRetryPolicy, GroupRetryPolicyType,
 };
 
-use super::OnBrokers;
+use super::group_counts::keep_counts;
+use super::{Kind, OnBrokers};
 use crate::admin::{AdminError, Applied, Connection, GroupSettings, group};
-use crate::api::{AppliedStatus, BrokerRef, ConsumerGroup, DeletionPolicy, GroupDeletionPolicy, Retry};
+use crate::api::{AppliedStatus, BrokerRef, ConsumerGroup, DeletionPolicy, GroupDeletionPolicy, GroupStatus, Retry};
 
 impl OnBrokers for ConsumerGroup {
     type Settings = GroupSettings;
+    type Status = GroupStatus;
     const WHAT: &'static str = "consumer group";
 
     fn broker_ref(&self) -> &BrokerRef {
@@ -23,7 +28,12 @@ impl OnBrokers for ConsumerGroup {
     }
 
     fn status(&self) -> Option<&AppliedStatus> {
-        self.status.as_ref()
+        self.status.as_ref().map(|status| &status.applied)
+    }
+
+    fn status_with(&self, applied: &AppliedStatus) -> GroupStatus {
+        let counts = self.status.as_ref().map(|status| status.counts).unwrap_or_default();
+        GroupStatus { applied: applied.clone(), counts }
     }
 
     fn deletion_policy(&self) -> DeletionPolicy {
@@ -59,6 +69,10 @@ impl OnBrokers for ConsumerGroup {
 
     async fn delete(name: &str, broker: &mut Connection) -> Result<(), AdminError> {
         group::delete(broker, name).await
+    }
+
+    async fn beside(kind: Arc<Kind<Self>>, stop: CancellationToken) {
+        keep_counts(kind, stop).await;
     }
 }
 

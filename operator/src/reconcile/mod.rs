@@ -8,6 +8,7 @@ mod credentials;
 mod drain;
 mod events;
 mod finalizer;
+mod group_counts;
 mod injection;
 mod objects;
 mod on_brokers;
@@ -35,6 +36,7 @@ use crate::build::Images;
 
 pub use broker::{on_broker_error, reconcile_broker};
 pub use events::Events;
+pub use group_counts::count_groups;
 pub(crate) use injection::provide;
 pub use injection::sweep;
 pub use on_brokers::{OnBrokers, on_api_error, reconcile};
@@ -84,6 +86,8 @@ pub struct Pace {
     pub under_way: Duration,
     /// Between two looks at a broker that is to go and has nothing left.
     pub settling: Duration,
+    /// Between two counts of what groups have before them.
+    pub counting: Duration,
     /// How long what is under way may take when the operator is told to stop.
     pub stopping: Duration,
 }
@@ -97,6 +101,7 @@ impl Default for Pace {
             deletion_patience: Duration::from_secs(300),
             under_way: Duration::from_secs(2),
             settling: Duration::from_secs(1),
+            counting: Duration::from_secs(30),
             stopping: Duration::from_secs(10),
         }
     }

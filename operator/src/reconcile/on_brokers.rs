@@ -11,6 +11,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource, ResourceExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::status::{self, Outcome};
@@ -36,6 +37,8 @@ pub trait OnBrokers:
 {
     /// What it asks brokers for.
     type Settings: Send + Sync;
+    /// All that it tells.
+    type Status: Serialize + Send + Sync;
     /// What people call the thing.
     const WHAT: &'static str;
 
@@ -45,6 +48,8 @@ pub trait OnBrokers:
     fn name_on_brokers(&self) -> String;
     /// What was told last.
     fn status(&self) -> Option<&AppliedStatus>;
+    /// What is to be told: this, and what is known besides.
+    fn status_with(&self, applied: &AppliedStatus) -> Self::Status;
     /// What becomes of the thing.
     fn deletion_policy(&self) -> DeletionPolicy;
     /// What is asked for.
@@ -61,6 +66,10 @@ pub trait OnBrokers:
     fn is_empty(name: &str, broker: &mut Connection) -> impl Future<Output = Result<bool, AdminError>> + Send;
     /// Deletes it on one broker.
     fn delete(name: &str, broker: &mut Connection) -> impl Future<Output = Result<(), AdminError>> + Send;
+    /// What is done beside the reconciliations, until `stop`.
+    fn beside(_kind: Arc<Kind<Self>>, _stop: CancellationToken) -> impl Future<Output = ()> + Send {
+        async {}
+    }
 }
 
 /// Makes all brokers have what the resource asks for, and tells in its status how far they do.
@@ -129,7 +138,7 @@ async fn converge<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Came, ApiE
 }
 
 /// Asks every broker, some at once, and answers in the order of `addresses`.
-async fn each<'a, T: Send>(
+pub(super) async fn each<'a, T: Send>(
     addresses: &'a [String],
     ask: impl Fn(&'a str) -> BoxFuture<'a, Result<T, AdminError>>,
 ) -> Vec<(&'a str, Result<T, AdminError>)> {
@@ -185,7 +194,7 @@ fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
 }
 
 /// The addresses of the brokers. None: there is no such Broker.
-async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Vec<String>>, ApiError> {
+pub(super) async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Vec<String>>, ApiError> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
     let broker = api.get_opt(&object.broker_ref().name).await.map_err(while_doing("look up the Broker"))?;
@@ -213,7 +222,7 @@ async fn tell<K: OnBrokers>(object: &K, context: &Context, came: &Came) -> Resul
         warn!(resource = key(object), "{note}");
         context.events.warning(object, "DriftCorrected", note).await;
     }
-    if before != Some(&now) && status::write(object, context, &now).await? {
+    if before != Some(&now) && status::write(object, context, &object.status_with(&now)).await? {
         status::announce(object, context, status::ready(old), &came.outcome).await;
     }
     Ok(())

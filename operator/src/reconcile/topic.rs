@@ -9,6 +9,7 @@ use crate::api::{AppliedStatus, BrokerRef, DeletionPolicy, Permission, Topic};
 
 impl OnBrokers for Topic {
     type Settings = TopicSettings;
+    type Status = AppliedStatus;
     const WHAT: &'static str = "topic";
 
     fn broker_ref(&self) -> &BrokerRef {
@@ -21,6 +22,10 @@ impl OnBrokers for Topic {
 
     fn status(&self) -> Option<&AppliedStatus> {
         self.status.as_ref()
+    }
+
+    fn status_with(&self, applied: &AppliedStatus) -> AppliedStatus {
+        applied.clone()
     }
 
     fn deletion_policy(&self) -> DeletionPolicy {

@@ -167,6 +167,17 @@ fn a_broker_in_recovery_is_let_be_and_its_pods_are_found_by_names_that_stay() {
 }
 
 #[test]
+fn brokers_announce_a_name_that_stays_on_the_nodes_network_too_or_the_one_that_is_said() {
+    let of = |spec: Value| built(spec).set.value["spec"]["template"]["spec"].clone();
+    let pod = of(json!({ "pod": { "hostNetwork": true } }));
+    assert_eq!((&pod["hostNetwork"], &pod["dnsPolicy"]), (&json!(true), &json!("ClusterFirstWithHostNet")));
+    assert_eq!(pod["containers"][0]["args"][5], "$(POD_NAME).main-broker.default.svc");
+    let pod = of(json!({ "announcedHost": "{pod}.brokers.example", "pod": { "hostNetwork": false } }));
+    assert_eq!(pod["containers"][0]["args"][5], "$(POD_NAME).brokers.example");
+    assert!(pod["hostNetwork"].is_null() && pod["dnsPolicy"].is_null());
+}
+
+#[test]
 fn only_what_counts_at_the_start_of_a_broker_restarts_its_pods() {
     let of = |spec: Value| {
         let objects = built(spec);

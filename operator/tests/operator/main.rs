@@ -12,6 +12,7 @@ mod deletion;
 mod drain;
 mod fake_api;
 mod generated;
+mod group_counts;
 mod injection;
 mod leader;
 mod proxies;

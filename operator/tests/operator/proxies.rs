@@ -57,6 +57,17 @@ async fn a_proxy_is_a_deployment_with_all_that_belongs_to_it() {
 }
 
 #[tokio::test]
+async fn where_a_node_has_room_for_one_proxy_the_old_one_goes_first() {
+    let rig = ProxyRig::new();
+    for (host_network, surge, unavailable) in [(false, 1, 0), (true, 0, 1)] {
+        rig.put(json!({ "pod": { "hostNetwork": host_network } }));
+        rig.reconcile().await;
+        let rolling = rig.made("deployments")["spec"]["strategy"]["rollingUpdate"].clone();
+        assert_eq!(rolling, json!({ "maxSurge": surge, "maxUnavailable": unavailable }));
+    }
+}
+
+#[tokio::test]
 async fn a_switch_reaches_running_pods_without_a_restart_and_the_status_says_which_have_it() {
     let rig = ProxyRig::new();
     rig.put(json!({}));

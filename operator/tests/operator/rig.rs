@@ -15,7 +15,9 @@ use waybill_broker::{Broker, BrokerConfig, Peer};
 use waybill_operator::admin::Limits;
 use waybill_operator::api::{AppliedStatus, Condition, ConditionType, ConsumerGroup, ImagePullPolicy, Reason, Topic};
 use waybill_operator::build::Images;
-use waybill_operator::reconcile::{ApiError, Context, Events, Kind, OnBrokers, Pace, reconcile, reconcile_broker};
+use waybill_operator::reconcile::{
+    ApiError, Context, Events, Kind, OnBrokers, Pace, count_groups, reconcile, reconcile_broker,
+};
 use waybill_ops::clock::ManualClock;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{self, Command, SendMessageRequestHeader, SubscriptionGroupConfig, TopicConfig};
@@ -219,13 +221,23 @@ impl Rig {
 
     /// One of a resource as it was read at some time.
     pub(crate) async fn reconcile_this<K: OnBrokers>(&self, object: K) -> Result<Action, ApiError> {
+        reconcile(Arc::new(object), Arc::new(self.kind())).await
+    }
+
+    /// What reconciliations of a kind know.
+    fn kind<K: OnBrokers>(&self) -> Kind<K> {
         let (known, mut writer) = reflector::store();
         let plural = K::plural(&());
         for object in self.api.all(&plural) {
             let object: K = serde_json::from_value(object).expect("its type");
             writer.apply_watcher_event(&watcher::Event::Apply(object));
         }
-        reconcile(Arc::new(object), Arc::new(Kind { context: self.context(), known })).await
+        Kind { context: self.context(), known }
+    }
+
+    /// Counts once what groups have before them.
+    pub(crate) async fn count_groups(&self) {
+        count_groups(&self.kind()).await;
     }
 
     pub(crate) async fn topic(&self, name: &str) -> Action {
