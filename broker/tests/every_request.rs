@@ -412,14 +412,10 @@ async fn topics(rig: &Rig, code: i32) {
     match code {
         request::UPDATE_AND_CREATE_TOPIC => {
             let header = CreateTopicRequestHeader {
-                topic: "u".into(),
-                default_topic: "TBW102".into(),
-                read_queue_nums: 5,
                 write_queue_nums: 3,
                 perm: 4,
-                topic_filter_type: "SINGLE_TAG".into(),
                 attributes: Some("+message.type=FIFO".into()),
-                ..Default::default()
+                ..CreateTopicRequestHeader::new("u", 5)
             };
             rig.ok(ask.with_header(&header)).await;
             let made = body(&config("u").await);

@@ -34,15 +34,7 @@ const STOP_GRACE_S: u64 = 60;
 const STOP_MAX: Duration = Duration::from_secs(45);
 
 async fn prepare(client: &Client) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: 1,
-        write_queue_nums: 1,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
+    let topic = CreateTopicRequestHeader::new("t", 1);
     let group = SubscriptionGroupConfig { group_name: "g".into(), ..Default::default() };
     for command in [
         Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic),

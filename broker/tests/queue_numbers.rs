@@ -13,15 +13,7 @@ use waybill_protocol::remoting::{
 };
 
 async fn set_queues(rig: &Rig, read: i32, write: i32) -> Result<(), String> {
-    let header = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: read,
-        write_queue_nums: write,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
+    let header = CreateTopicRequestHeader { write_queue_nums: write, ..CreateTopicRequestHeader::new("t", read) };
     let answer = rig.call(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await;
     match answer.code {
         response::SUCCESS => Ok(()),

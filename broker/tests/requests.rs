@@ -382,6 +382,23 @@ async fn leases_are_found_by_what_is_said_of_them() {
     assert_eq!(rig.call(wrong).await.code, response::INVALID_PARAMETER);
 }
 
+/// A script whose variable is empty must not be shown, or go on to end, the leases of everybody.
+#[tokio::test]
+async fn an_empty_name_does_not_stand_for_all() {
+    let (rig, _got) = Rig::with_messages(1).await;
+    let names = ["consumerGroup", "topic", "clientId", "queueId", "offset", "afterGroup", "afterTopic"];
+    let of_leases = names.map(|name| (own::LIST_LEASES, name));
+    let of_counts = ["consumerGroup", "topic"].map(|name| (own::COUNT_MESSAGES, name));
+    for (code, name) in of_leases.into_iter().chain(of_counts) {
+        rig.ok(Command::request(code)).await;
+        let mut command = Command::request(code);
+        command.ext.set(name, "");
+        let answer = rig.call(command).await;
+        assert_eq!(answer.code, response::INVALID_PARAMETER, "{code} {name}");
+        assert!(answer.remark.unwrap_or_default().contains(name));
+    }
+}
+
 #[tokio::test]
 async fn unknown_codes_missing_fields_and_absurd_numbers_get_an_answer() {
     let rig = Rig::new();

@@ -19,7 +19,7 @@ use waybill_protocol::message::properties;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{
     Command, CreateTopicRequestHeader, DeleteTopicRequestHeader, OffsetResponseHeader, QueueRequestHeader,
-    SendMessageRequestHeader, SubscriptionGroupConfig,
+    ResetOffsetRequestHeader, SendMessageRequestHeader, SubscriptionGroupConfig,
 };
 
 const HOUR: i64 = 3_600_000;
@@ -137,6 +137,52 @@ async fn what_is_held_by_a_consumer_stays_and_can_be_acknowledged() {
     let went = rig.broker.shorten_log().await.unwrap();
     assert!(went.dropped >= 3 && went.held_back == 0, "{went:?}");
     assert_eq!(metric(&rig, "waybill_retention_segments_held_back{promised=\"lease\"}"), 0);
+}
+
+/// A stream of new groups, or a group that is moved back, must not hold for ever what is to go.
+#[tokio::test]
+async fn on_what_is_to_go_no_group_begins() {
+    let rig = rig();
+    rig.topic("t", 1).await;
+    for group in ["holder", "before", "moved"] {
+        rig.group(group).await;
+    }
+    fill(&rig, "t", 0, 45).await;
+    let held = rig.pop("holder", "t", 1, 100 * HOUR).await.remove(0);
+    assert_eq!(rig.pop("before", "t", 1, HOUR).await.len(), 1, "nothing is decided yet");
+    assert_eq!(rig.drain_ids("moved", "t").await.len(), 45);
+    rig.clock.advance(80 * HOUR);
+    fill(&rig, "t", 45, 1).await;
+    let young = async |group: &str| {
+        let Retained { dropped, held_by, .. } = rig.broker.shorten_log().await.unwrap();
+        assert_eq!((dropped, held_by), (0, Some(By::Lease)));
+        rig.group(group).await;
+        rig.pop(group, "t", 1, 100 * HOUR).await.remove(0)
+    };
+    let first = young("late").await;
+    assert!(first.handle.offset > 25, "{}", first.handle.offset);
+    for group in ["later", "latest"] {
+        assert_eq!(young(group).await.handle.offset, first.handle.offset);
+        assert_eq!(counts(&rig, group).lag, 46 - first.handle.offset as u64);
+    }
+    let reset = async |offset: Option<i64>| {
+        let header = ResetOffsetRequestHeader {
+            topic: "t".into(),
+            group: "moved".into(),
+            timestamp: 0,
+            is_force: true,
+            queue_id: Some(0),
+            offset,
+        };
+        rig.call(Command::request(request::INVOKE_BROKER_TO_RESET_OFFSET).with_header(&header)).await.code
+    };
+    assert_eq!(reset(Some(0)).await, response::INVALID_PARAMETER);
+    assert_eq!(reset(None).await, response::SUCCESS);
+    assert_eq!(rig.pop("moved", "t", 1, HOUR).await[0].handle.offset, first.handle.offset, "the earliest that stays");
+    assert_eq!(bounds(&rig, "t").await, (0, 46), "it is still there");
+    assert_eq!(rig.ack("holder", "t", &held.handle).await, response::SUCCESS);
+    assert!(dropped(&rig).await >= 3, "none of them holds what is old");
+    assert_eq!(bounds(&rig, "t").await, (first.handle.offset, 46));
 }
 
 #[tokio::test]
@@ -409,14 +455,8 @@ async fn a_topic_can_keep_its_messages_for_a_shorter_time() {
     let rig = rig();
     for topic in ["short", "long"] {
         rig.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&CreateTopicRequestHeader {
-            topic: topic.into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: 1,
-            write_queue_nums: 1,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
             attributes: Some(format!("+reserve.time={}", if topic == "short" { "3" } else { "-1" })),
-            ..Default::default()
+            ..CreateTopicRequestHeader::new(topic, 1)
         }))
         .await;
     }

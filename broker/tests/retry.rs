@@ -5,11 +5,11 @@
 mod support;
 
 use support::{Got, Rig};
-use waybill_protocol::message::{properties, sys_flag};
+use waybill_protocol::message::{offset_of_msg_id, properties, sys_flag};
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{
-    Command, ConsumerSendMsgBackRequestHeader, RetrySchedule, SendMessageRequestHeader, SendMessageResponseHeader,
-    SubscriptionGroupConfig, VouchBody,
+    Command, ConsumerSendMsgBackRequestHeader, EndTransactionRequestHeader, RetrySchedule, SendMessageRequestHeader,
+    SendMessageResponseHeader, SubscriptionGroupConfig, VouchBody,
 };
 
 const LEASE_MS: i64 = 30_000;
@@ -297,6 +297,64 @@ async fn what_was_not_delivered_cannot_be_sent_back() {
             assert_eq!(answer.code, response::QUERY_NOT_FOUND, "{:?}", answer.remark);
         }
     }
+}
+
+/// A place in the log says nothing of who may have what lies there: another topic's messages, those that the group has not come to, and
+/// what never came into a queue are not copied for it.
+#[tokio::test]
+async fn what_the_group_cannot_have_received_cannot_be_sent_back() {
+    let rig = rig(group(16)).await;
+    rig.topic("secret", 1).await;
+    rig.group("h").await;
+    let place = |sent: &SendMessageResponseHeader| offset_of_msg_id(&sent.msg_id).expect("a place");
+    let refused = async |position: i64, why: &str| {
+        for delay_level in [-1, 3] {
+            let back = ConsumerSendMsgBackRequestHeader {
+                offset: position,
+                group: "g".into(),
+                delay_level,
+                origin_topic: Some("t".into()),
+                ..Default::default()
+            };
+            let answer = rig.call(Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&back)).await;
+            assert_eq!(answer.code, response::QUERY_NOT_FOUND, "{why}: {:?}", answer.remark);
+        }
+    };
+    let secret = rig.send("secret", "secret").await;
+    let unread = rig.send("t", "unread").await;
+    assert_eq!(rig.drain_ids("h", "secret").await, ["secret"]);
+    refused(place(&secret), "of a topic that another group reads").await;
+    refused(place(&unread), "not read yet").await;
+    refused(place(&unread) + 1, "no message").await;
+
+    let mut half = SendMessageRequestHeader::decode_v2(&Rig::send_command("t", "half", None, "half").ext).unwrap();
+    half.sys_flag = sys_flag::TRANSACTION_PREPARED;
+    let half_sent: SendMessageResponseHeader = rig
+        .ok(Command::request(request::SEND_MESSAGE_V2).with_header(&half).with_body(&b"half"[..]))
+        .await
+        .header()
+        .unwrap();
+    let end = EndTransactionRequestHeader {
+        producer_group: "p".into(),
+        tran_state_table_offset: half_sent.queue_offset,
+        commit_log_offset: half_sent.queue_offset,
+        commit_or_rollback: sys_flag::TRANSACTION_ROLLBACK,
+        msg_id: "half".into(),
+        ..Default::default()
+    };
+    rig.ok(Command::request(request::END_TRANSACTION).with_header(&end)).await;
+    assert_eq!(rig.drain_ids("g", "t").await, ["unread"]);
+    refused(half_sent.queue_offset, "rolled back").await;
+    // What it has received it may send back, whoever holds it now.
+    let back = ConsumerSendMsgBackRequestHeader {
+        offset: place(&unread),
+        group: "g".into(),
+        delay_level: -1,
+        origin_topic: Some("t".into()),
+        ..Default::default()
+    };
+    rig.ok(Command::request(request::CONSUMER_SEND_MSG_BACK).with_header(&back)).await;
+    assert_eq!(the_only_dead_letter(&rig).await.id(), "unread");
 }
 
 /// C19: a hundred messages are put back for 3 s; then three rounds of a back-off of 1 s, 5 s and 10 s.

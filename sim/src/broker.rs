@@ -217,14 +217,8 @@ impl BrokerNode {
     /// Makes the topic and the consumer groups.
     pub async fn prepare(self: &Arc<Self>, groups: &[&str]) {
         let topic = CreateTopicRequestHeader {
-            topic: TOPIC.into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: self.sim.plan.queues,
-            write_queue_nums: self.sim.plan.queues,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
             attributes: self.in_order().then(|| "+message.type=FIFO".to_owned()),
-            ..Default::default()
+            ..CreateTopicRequestHeader::new(TOPIC, self.sim.plan.queues)
         };
         let promised = CreateTopicRequestHeader { topic: PROMISED.into(), attributes: None, ..topic.clone() };
         let mut commands: Vec<_> = [topic, promised]

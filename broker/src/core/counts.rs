@@ -143,7 +143,7 @@ impl Core {
                 continue;
             };
             let Some(mut ledger) = consumer.open_ledger() else { continue };
-            let bounds = |queue| self.store.bounds(QueueKey { topic: consumer.topic, queue });
+            let bounds = |queue| self.left_behind.bounds(QueueKey { topic: consumer.topic, queue }, &self.store);
             all.push((Arc::clone(group), Arc::clone(topic), ledger.counts(now, queues(topic), bounds)));
         }
         all

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use tracing::{info, warn};
-use waybill_protocol::message::{StoredMessage, offset_msg_id, peek_properties, properties, sys_flag};
+use waybill_protocol::message::{StoredMessage, offset_msg_id, properties, sys_flag};
 use waybill_protocol::names::dlq_topic;
 
 use super::queues::TopicQueues;
 use super::send::{Encoded, encode};
 use super::{Core, HandleRef};
+use crate::catalog::GroupInfo;
 use crate::error::BrokerError;
 use crate::lease::{AckOutcome, schema};
 use crate::limits;
@@ -59,12 +60,13 @@ impl Core {
     /// Copies a message to the dead-letter topic of its group and, with a handle, ends its lease. Durable when it returns.
     ///
     /// # Errors
-    /// [`BrokerError::StaleHandle`] if the handle names no live delivery, [`BrokerError::NotFound`] for a position without a message.
+    /// [`BrokerError::StaleHandle`] if the handle names no live delivery, [`BrokerError::NotFound`] for a position without a message, or
+    /// with one that the group cannot have received.
     pub async fn forward_to_dead_letters(&self, forward: &Forward) -> Result<(), BrokerError> {
         self.store.admit(Admit::Append)?;
         let group = self.group(&forward.group)?;
         let Some(handle) = forward.handle else {
-            let payload = self.read_delivered(forward.position)?;
+            let payload = self.read_received(&group, forward.position).await?;
             let letter = DeadLetter { payload, position: forward.position, attempts: 0 };
             self.bury_and_submit(&group.config.group_name, vec![letter], Batch::new()).done().await?;
             return Ok(());
@@ -114,15 +116,17 @@ impl Core {
         }
     }
 
-    /// The message at a position, if a consumer may have it: not what waits for its time or for the end of its transaction.
-    pub(super) fn read_delivered(&self, position: u64) -> Result<Bytes, BrokerError> {
-        let payload = self.store.read(position)?;
-        let raw = peek_properties(&payload).unwrap_or_default();
-        let due_ms: Option<i64> = properties::get(raw, properties::TIMER_OUT_MS).and_then(|due| due.parse().ok());
-        if due_ms.is_some_and(|due_ms| due_ms > self.now()) || self.open_half(position).is_some() {
-            return Err(BrokerError::NotFound(format!("the message at position {position} was not delivered yet")));
-        }
-        Ok(payload)
+    /// The message at a position, if the group can have received it: it is in a queue, and the group has come past it.
+    pub(super) async fn read_received(&self, group: &GroupInfo, position: u64) -> Result<Bytes, BrokerError> {
+        let found = self.at_position(position).await?.filter(|(topic, found)| {
+            let consumer = self.existing_ledger(group.id, topic.id);
+            let next = consumer.and_then(|consumer| consumer.open_ledger()?.next(found.queue));
+            next.is_some_and(|next| found.entry.offset < next)
+        });
+        found.map(|(_, found)| found.payload).ok_or_else(|| {
+            let group = &group.config.group_name;
+            BrokerError::NotFound(format!("no message at position {position} was delivered to group {group}"))
+        })
     }
 
     /// Adds copies in the dead-letter topic to `batch`, creating the topic if need be, and submits it.

@@ -2,36 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde::Serialize;
 use waybill_protocol::names::{dlq_topic, is_system_topic};
+use waybill_protocol::remoting::LeftBody;
 
 use super::Core;
 use super::counts::queues;
 use crate::limits;
 use crate::store::QueueKey;
 
-/// What somebody still waits for. All zero: nobody does.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Left {
-    /// Messages that groups are not done with, those that consumers hold apart; of a topic that no group has ever read, all messages.
-    pub unread: u64,
-    /// Messages that consumers hold.
-    pub in_flight: u64,
-    /// Messages that are not due yet.
-    pub delayed: u64,
-    /// Halves of transactions that are not decided.
-    pub half: u64,
-    /// Dead letters that were not sent back, and that no group reads.
-    pub dead_letters: u64,
-    /// The topics that all of this is in, in the order of their names; at most [`limits::LEFT_TOPICS_MAX`].
-    pub topics: Vec<String>,
-}
-
 impl Core {
-    /// What is left here that somebody waits for.
-    pub fn left(&self) -> Left {
-        let mut left = Left::default();
+    /// What is left here that somebody waits for; at most [`limits::LEFT_TOPICS_MAX`] topics are named.
+    pub fn left(&self) -> LeftBody {
+        // Before it is counted: what was taken until then is in the counts.
+        let mut left = LeftBody { permission: self.config.load().permission(), ..LeftBody::default() };
         let mut topics: HashMap<String, u64> = HashMap::new();
         let mut add = |count: u64, topic: &str, of: &mut u64| {
             *of += count;

@@ -15,12 +15,13 @@ mod gone;
 mod holders;
 mod inspect;
 mod left;
+mod left_behind;
 mod manage;
 mod pop;
 mod query;
 mod queues;
-mod redrive;
 mod recall;
+mod redrive;
 mod redriven;
 mod reset;
 mod restore;
@@ -48,7 +49,6 @@ pub use dead_letters::Forward;
 pub use delay::Step;
 pub use describe::{DescribeAnswer, Described, GroupState};
 pub use inspect::{LeaseQuery, LeaseView};
-pub use left::Left;
 pub use pop::{Delivered, Notice, Pop, PopAnswer};
 pub use query::{Match, Query, QueryAnswer, Wanted};
 pub use redrive::{Letter, Redrive, RedriveAnswer};
@@ -67,6 +67,7 @@ use crate::store::Store;
 use crate::transaction::Transactions;
 use delay::Delays;
 use holders::Holders;
+use left_behind::LeftBehind;
 use queues::TopicQueues;
 use redriven::Redriven;
 use subscriptions::Subscriptions;
@@ -133,6 +134,7 @@ pub struct Core {
     holders: Holders,
     delays: Delays,
     redriven: Redriven,
+    left_behind: LeftBehind,
     /// Locked before the counters of queues and after the catalog's writer.
     transactions: Mutex<Transactions>,
     polls: Arc<AtomicUsize>,

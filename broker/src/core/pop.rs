@@ -267,7 +267,7 @@ impl Core {
     fn attempt(&self, pop: &Pop, asked: &Asked) -> Result<Attempt, BrokerError> {
         self.store.admit(Admit::State)?;
         let bytes_max = self.payload_bytes_max().min(limits::POP_MAX_BYTES);
-        let mut source = Messages::new(&self.store, &self.metrics, asked, bytes_max);
+        let mut source = Messages::new(self, asked, bytes_max);
         let mut changes = Vec::new();
         let mut batch = Batch::new();
         let mut ledger = asked.open_ledger()?;

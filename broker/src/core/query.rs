@@ -168,11 +168,15 @@ impl Core {
         let Some(topic) = self.catalog.topic(&message.topic) else { return Ok(None) };
         let queues = u32::try_from(topic.config.read_queue_nums.max(topic.config.write_queue_nums)).unwrap_or(0);
         let sent_to = message.queue_id.cast_unsigned();
+        // What was delayed is in its queue since it was due, which may be days and many other messages later.
+        let due_ms = properties::get(&message.properties, properties::TIMER_OUT_MS).and_then(|due| due.parse().ok());
+        let due_ms = due_ms.filter(|due_ms| *due_ms <= self.now());
+        let since_ms = due_ms.map_or(message.store_timestamp, |due_ms| message.store_timestamp.max(due_ms));
         let mut budget = limits::QUERY_ENTRIES_MAX;
         for queue in std::iter::once(sent_to).chain((0..queues).filter(|queue| *queue != sent_to)) {
             let key = QueueKey { topic: topic.id, queue };
             // What was held before it came into its queue has a later time there.
-            let mut at = self.offset_at(key, message.store_timestamp)?;
+            let mut at = self.offset_at(key, since_ms)?;
             while budget > 0 {
                 let entries = self.store.entries(key, at, CHUNK as usize)?;
                 let Some(last) = entries.last() else { break };

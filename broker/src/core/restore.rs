@@ -12,6 +12,7 @@ use waybill_ops::clock::Clock;
 
 use super::delay::Delays;
 use super::holders::Holders;
+use super::left_behind::LeftBehind;
 use super::redriven::Redriven;
 use super::{Core, GroupTopic};
 use crate::catalog::Catalog;
@@ -25,6 +26,10 @@ use crate::store::{Flush, Keyspace, Options, Store};
 struct Rows {
     progress: Vec<(u32, Progress)>,
     leases: Vec<(u32, u64, Lease)>,
+    /// Queues whose reset was not ended …
+    being_reset: Vec<(u32, Progress)>,
+    /// … and what is left of their leases of before.
+    void: Vec<(u32, u64)>,
 }
 
 impl Core {
@@ -45,13 +50,22 @@ impl Core {
         let mut rows: HashMap<(u32, u32), Rows> = HashMap::new();
         for (key, value) in store.scan(Keyspace::Progress, &[])? {
             let row = schema::read_progress(&key, &value).map_err(|error| BrokerError::Internal(error.to_string()))?;
-            rows.entry((row.group, row.topic)).or_default().progress.push((row.queue, row.progress));
+            let of_ledger = rows.entry((row.group, row.topic)).or_default();
+            of_ledger.progress.push((row.queue, row.progress));
+            if row.being_reset {
+                of_ledger.being_reset.push((row.queue, row.progress));
+            }
         }
         let mut holders = HashSet::new();
         for (key, value) in store.scan(Keyspace::Lease, &[])? {
             let row = schema::read_lease(&key, &value).map_err(|error| BrokerError::Internal(error.to_string()))?;
+            let of_ledger = rows.entry((row.group, row.topic)).or_default();
+            if of_ledger.being_reset.iter().any(|(queue, _)| *queue == row.queue) {
+                of_ledger.void.push((row.queue, row.offset));
+                continue;
+            }
             holders.insert(row.lease.holder);
-            rows.entry((row.group, row.topic)).or_default().leases.push((row.queue, row.offset, row.lease));
+            of_ledger.leases.push((row.queue, row.offset, row.lease));
         }
         let holders = Holders::load(&store, &holders)?;
         let delays = Delays::new(config.timer_precision_ms);
@@ -70,6 +84,7 @@ impl Core {
             holders,
             delays,
             redriven,
+            left_behind: LeftBehind::default(),
             transactions,
             polls: Arc::new(AtomicUsize::new(0)),
             stop: CancellationToken::new(),
@@ -90,6 +105,11 @@ impl Core {
             };
             ledgers += 1;
             leases += rows.leases.len();
+            if !rows.being_reset.is_empty() {
+                info!(group, topic, leases = rows.void.len(), "a reset that was not ended is ended");
+                // Nothing is written of this ledger before it.
+                drop(self.end_reset(group, topic, rows.void.into_iter(), &rows.being_reset));
+            }
             let ledger = Ledger::restore(*ordered, rows.progress, rows.leases);
             let consumer = Arc::new(GroupTopic::new(group, topic, ledger, self.subscribed_by(group)));
             self.topic_queues(topic).add_consumer(Arc::clone(&consumer));
@@ -103,8 +123,9 @@ impl Core {
     /// A pop that met the deletion of its topic or group may have written these rows after it; numbers are never reused.
     fn sweep(&self, group: u32, topic: u32, rows: &Rows) {
         let progress = rows.progress.iter().map(|(queue, _)| schema::progress_key(group, topic, *queue));
-        let leases = rows.leases.iter().map(|(queue, offset, _)| schema::lease_key(group, topic, *queue, *offset));
-        warn!(group, topic, leases = rows.leases.len(), "rows of a deleted group or topic are removed");
+        let leases = rows.leases.iter().map(|(queue, offset, _)| (*queue, *offset)).chain(rows.void.iter().copied());
+        let leases: Vec<_> = leases.map(|(queue, offset)| schema::lease_key(group, topic, queue, offset)).collect();
+        warn!(group, topic, leases = leases.len(), "rows of a deleted group or topic are removed");
         self.store.clean_up(Keyspace::Progress, progress);
         self.store.clean_up(Keyspace::Lease, leases);
     }

@@ -45,13 +45,16 @@ impl Core {
         Ok(lowest)
     }
 
-    /// Has all groups leave behind what is below these offsets, because it is to go: but for what somebody holds, it is done for them.
+    /// Has all groups leave behind what is below these offsets, because it is to go: but for what somebody holds, it is done for them, and
+    /// for those that come later, too.
     /// `false` if somebody holds some of it; that must not go yet.
     pub(crate) async fn leave_behind(&self, mins: &HashMap<QueueKey, u64>) -> Result<bool, BrokerError> {
         let mut of_topic: HashMap<u32, Vec<(u32, u64)>> = HashMap::new();
         for (key, min) in mins {
             of_topic.entry(key.topic).or_default().push((key.queue, *min));
         }
+        // Before any of them is looked at: one that begins meanwhile begins behind it.
+        self.left_behind.raise(mins, &self.store);
         let mut nothing_left = true;
         for consumer in self.consumers() {
             let Some(mins) = of_topic.get(&consumer.topic) else { continue };

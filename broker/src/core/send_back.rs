@@ -2,7 +2,7 @@
 //!
 //! Who says by which delivery it has the message (our own field) keeps it: the delivery ends at the time that was asked for. Consumers of
 //! 4.x, which pull and have no such thing, get a copy in the retry topic of their group, which they read beside their own; there the number
-//! of earlier deliveries is in the message itself.
+//! of earlier deliveries is in the message itself. They name a place in the log, which must be one that their group has come past.
 
 use std::collections::BTreeMap;
 
@@ -69,7 +69,7 @@ impl Core {
         delay_ms: impl Fn(u32) -> i64,
     ) -> Result<(), BrokerError> {
         let position = back.forward.position;
-        let message = StoredMessage::decode(&mut self.read_delivered(position)?);
+        let message = StoredMessage::decode(&mut self.read_received(group, position).await?);
         let message = message.map_err(|error| BrokerError::Internal(error.to_string()))?;
         let earlier = u32::try_from(message.reconsume_times).unwrap_or(0);
         if earlier >= retries {

@@ -6,7 +6,9 @@ use bytes::Bytes;
 use tracing::error;
 use waybill_protocol::message::{java_hash, peek_properties, peek_sys_flag, properties, sys_flag};
 
+use super::Core;
 use super::filter::Filter;
+use super::left_behind::LeftBehind;
 use super::pop::Asked;
 use crate::lease::{Source, Verdict};
 use crate::limits;
@@ -19,6 +21,7 @@ const CHUNK: usize = limits::POP_MAX_MESSAGES;
 /// Messages of one topic as one pop sees them.
 pub(super) struct Messages<'a> {
     store: &'a Store,
+    left_behind: &'a LeftBehind,
     metrics: &'a Metrics,
     topic: u32,
     group: &'a str,
@@ -31,11 +34,12 @@ pub(super) struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    pub(super) fn new(store: &'a Store, metrics: &'a Metrics, asked: &'a Asked, bytes_max: usize) -> Self {
+    pub(super) fn new(core: &'a Core, asked: &'a Asked, bytes_max: usize) -> Self {
+        let Core { store, left_behind, metrics, .. } = core;
         let Asked { group, topic, filter, .. } = asked;
         let (topic, group) = (topic.id, group.config.group_name.as_str());
         let (chunks, found) = (HashMap::new(), HashMap::new());
-        Self { store, metrics, topic, group, filter, chunks, found, bytes: 0, bytes_max }
+        Self { store, left_behind, metrics, topic, group, filter, chunks, found, bytes: 0, bytes_max }
     }
 
     /// The entry and the payload of a message that was found good; `None` for any other.
@@ -88,10 +92,10 @@ fn find(chunk: &[Entry], offset: u64) -> Option<Entry> {
 
 impl Source for Messages<'_> {
     fn bounds(&self, queue: u32) -> (u64, u64) {
-        self.store.bounds(QueueKey { topic: self.topic, queue })
+        self.left_behind.bounds(QueueKey { topic: self.topic, queue }, self.store)
     }
 
-    /// A new group begins with the oldest message that is there: it misses none, and where it begins does not depend on chance.
+    /// A new group begins with the oldest message that stays: it misses none, and where it begins does not depend on chance.
     fn start(&mut self, queue: u32) -> u64 {
         self.bounds(queue).0
     }

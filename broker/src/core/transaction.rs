@@ -21,7 +21,7 @@ pub struct End {
     pub position: u64,
     /// The producer's group, which must be the half's.
     pub producer_group: String,
-    /// The id the producer gave the message; empty: not said.
+    /// The id the producer gave the message; empty only if it gave none.
     pub message_id: String,
     /// [`Decision::Commit`] or [`Decision::Rollback`].
     pub decision: Decision,
@@ -88,8 +88,8 @@ impl Core {
     /// already.
     ///
     /// # Errors
-    /// [`BrokerError::Decided`] if it was decided otherwise; [`BrokerError::NotFound`] if there is no such half; the half is another
-    /// group's or another message; the topic is gone; a store that takes no writes.
+    /// [`BrokerError::Decided`] if it was decided otherwise; [`BrokerError::NotFound`] if there is no such half, or it is another group's
+    /// or another message; the topic is gone; a store that takes no writes.
     pub async fn end_transaction(&self, end: &End) -> Result<(), BrokerError> {
         self.store.admit(Admit::State)?;
         let Some(row) = self.open_half(end.position) else { return self.decided_before(end).await };
@@ -242,8 +242,13 @@ impl Core {
         Ok(())
     }
 
-    /// What a second decision is told, when the first is on disk.
+    /// What a second decision is told, when the first is on disk. Only who may decide is told anything.
     async fn decided_before(&self, end: &End) -> Result<(), BrokerError> {
+        let decided = self.transactions.lock().decided(end.position).is_some();
+        if decided {
+            // The message is in the log still, whatever became of it, unless retention has taken it since.
+            check_owner(&decode(self.store.read(end.position)?)?, end)?;
+        }
         let (first, commit) = {
             let (transactions, mut batch) = (self.transactions.lock(), Batch::new());
             let first = transactions.decided(end.position);
@@ -318,7 +323,7 @@ fn check_owner(message: &StoredMessage, end: &End) -> Result<(), BrokerError> {
             end.position, end.producer_group
         )));
     }
-    if !end.message_id.is_empty() && end.message_id != id {
+    if end.message_id != id {
         return Err(BrokerError::NotFound(format!(
             "the transaction at {} is not about message {}",
             end.position, end.message_id

@@ -10,7 +10,8 @@
 //!
 //! Keyspace `Progress`, one row per queue a group has read:
 //! - Key: consumer group u32, topic u32, queue u32, each big-endian: 12 bytes.
-//! - Value: 1 byte version (upper half, 1; lower half 0); as varints `next` and the pop floor. At most 18 bytes.
+//! - Value: 1 byte version (upper half, 1) and flags (lower half: 1 = a reset to here has begun, and is not done: all leases of the queue are
+//!   void); as varints `next` and the pop floor. At most 18 bytes.
 //!
 //! Group and topic are the catalog's numbers, so all rows of a group on a topic have one prefix. What does not fit exactly is refused.
 
@@ -28,6 +29,7 @@ const UNCOUNTED: u8 = 1;
 const GROUPED: u8 = 2;
 const CHANGED: u8 = 4;
 const NAMED: u8 = 8;
+const BEING_RESET: u8 = 1;
 /// Their numbers in the store.
 const CHANGED_BY: [ChangedBy; 7] = [
     ChangedBy::Unknown,
@@ -81,6 +83,8 @@ pub struct ProgressRow {
     pub queue: u32,
     /// How far the group has come.
     pub progress: Progress,
+    /// A reset to here has begun and was not ended: all leases of the queue are void.
+    pub being_reset: bool,
 }
 
 /// Adds the changes of a group's ledger on a topic to a batch, in order.
@@ -100,6 +104,16 @@ pub fn record(batch: &mut Batch, group: u32, topic: u32, changes: &[Change]) {
             }
         }
     }
+}
+
+/// Adds to a batch that a reset of the queue to this place has begun. What [`record`] writes of the queue's progress ends it.
+pub fn record_reset(batch: &mut Batch, group: u32, topic: u32, queue: u32, progress: &Progress) {
+    let mut value = Vec::new();
+    write_progress(progress, &mut value);
+    if let Some(head) = value.first_mut() {
+        *head |= BEING_RESET;
+    }
+    batch.put(Keyspace::Progress, &progress_key(group, topic, queue), &value);
 }
 
 /// What the keys of a group on a topic begin with, in both keyspaces.
@@ -175,18 +189,18 @@ pub fn read_lease(key: &[u8], value: &[u8]) -> Result<LeaseRow, RowError> {
 /// Reads a row of keyspace `Progress`.
 ///
 /// # Errors
-/// [`RowError`] for whatever [`record`] would not have written.
+/// [`RowError`] for whatever [`record`] and [`record_reset`] would not have written.
 pub fn read_progress(key: &[u8], value: &[u8]) -> Result<ProgressRow, RowError> {
     let mut key = Reader(exactly(key, 12)?);
     let (group, topic, queue) = (key.u32()?, key.u32()?, key.u32()?);
     let mut value = Reader(value);
     let head = value.u8()?;
-    if head != VERSION {
+    if head & !BEING_RESET != VERSION {
         return Err(RowError::Version(head));
     }
     let progress = Progress { next: value.varint(u64::MAX)?, pop_floor_ms: value.varint(MAX_POP_MS)?.cast_signed() };
     value.end()?;
-    Ok(ProgressRow { group, topic, queue, progress })
+    Ok(ProgressRow { group, topic, queue, progress, being_reset: head & BEING_RESET != 0 })
 }
 
 /// Writes a lease's value behind what is in `out`.

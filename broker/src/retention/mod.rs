@@ -9,7 +9,8 @@
 //!   not matter.
 //! - A message that somebody holds a lease on, that is delayed, or that is half of a transaction, is promised: the segment it lies in
 //!   stays, and with it those after it. How much stays for that reason is counted.
-//! - On what is to go and stays only for leases, no more leases are given, but to messages that had one at that time.
+//! - On what is to go and stays only for leases, no more leases are given, but to messages that had one at that time. That holds for groups
+//!   that begin to read then, or are moved back, too.
 //! - A delayed message is as old as its arrival in its queue, and so is one that was half of a transaction. Where space is short, their places in
 //!   the log would go first; so they stay promised for ten minutes after their arrival, one minute while the disk is full.
 //! - Messages of a topic with a `reserve.time` of its own go from its queues when they are older than that and nobody holds one before

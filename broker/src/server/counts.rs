@@ -5,9 +5,9 @@ use serde_json::json;
 use waybill_protocol::remoting::queue_table;
 use waybill_protocol::remoting::{Command, GetConsumeStatsRequestHeader, MessageQueue, TopicRequestHeader};
 
-use super::{Answer, ok};
+use super::{Answer, ok, ok_json, wanted};
 use crate::Broker;
-use crate::core::{GroupCounts, Left};
+use crate::core::GroupCounts;
 use crate::error::BrokerError;
 use crate::limits;
 
@@ -37,8 +37,7 @@ struct TopicOffset {
 
 /// Our own request, which `waybill group describe` and the operator ask.
 pub(super) fn messages(broker: &Broker, command: &Command) -> Answer {
-    let name = |name| command.ext.get(name).filter(|text| !text.is_empty());
-    let mut groups = broker.core().counts(name("consumerGroup"), name("topic"))?;
+    let mut groups = broker.core().counts(wanted(command, "consumerGroup")?, wanted(command, "topic")?)?;
     let (mut rows, all) = (0, groups.len());
     groups.retain(|group| {
         rows += 1 + group.topics.len();
@@ -54,18 +53,8 @@ pub(super) fn messages(broker: &Broker, command: &Command) -> Answer {
 }
 
 /// Our own request, which the operator asks before it takes a broker away.
-pub(super) fn left(broker: &Broker) -> Answer {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Answered {
-        /// What the broker allows now: with 2 it takes new messages, and what is left may become more.
-        permission: i32,
-        #[serde(flatten)]
-        left: Left,
-    }
-    // Before it is counted: what was taken until then is in the counts.
-    let permission = broker.in_force().permission();
-    json_body(&Answered { permission, left: broker.core().left() })
+pub(super) fn left(broker: &Broker) -> Command {
+    ok_json(&broker.core().left())
 }
 
 /// GET_CONSUME_STATS.

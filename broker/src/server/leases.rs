@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::Serialize;
 use waybill_protocol::remoting::{Command, GroupOverrides};
 
-use super::{Answer, ok};
+use super::{Answer, ok, wanted};
 use crate::Broker;
 use crate::core::{LeaseQuery, LeaseView};
 use crate::error::BrokerError;
@@ -79,7 +79,7 @@ pub(super) fn list(broker: &Broker, command: &Command) -> Answer {
 }
 
 fn query(command: &Command) -> Result<LeaseQuery, BrokerError> {
-    let after = match (text(command, "afterGroup"), text(command, "afterTopic")) {
+    let after = match (text(command, "afterGroup")?, text(command, "afterTopic")?) {
         (Some(group), Some(topic)) => {
             let (queue, offset) = (number(command, "afterQueueId")?, number(command, "afterOffset")?);
             Some((group, topic, queue.unwrap_or(0), offset.unwrap_or(0)))
@@ -87,20 +87,20 @@ fn query(command: &Command) -> Result<LeaseQuery, BrokerError> {
         _ => None,
     };
     Ok(LeaseQuery {
-        group: text(command, "consumerGroup"),
-        topic: text(command, "topic"),
-        client: text(command, "clientId"),
+        group: text(command, "consumerGroup")?,
+        topic: text(command, "topic")?,
+        client: text(command, "clientId")?,
         queue: number(command, "queueId")?,
         offset: number(command, "offset")?,
         after,
     })
 }
 
-fn text(command: &Command, name: &str) -> Option<String> {
-    command.ext.get(name).filter(|text| !text.is_empty()).map(str::to_owned)
+fn text(command: &Command, name: &str) -> Result<Option<String>, BrokerError> {
+    Ok(wanted(command, name)?.map(str::to_owned))
 }
 
 fn number<N: FromStr>(command: &Command, name: &str) -> Result<Option<N>, BrokerError> {
-    let Some(text) = text(command, name) else { return Ok(None) };
+    let Some(text) = wanted(command, name)? else { return Ok(None) };
     text.parse().map(Some).map_err(|_| BrokerError::InvalidParameter(format!("{name} is {text:?}, expected a number")))
 }

@@ -87,7 +87,7 @@ pub(crate) async fn dispatch(broker: &Broker, peer: &Peer, command: &Command) ->
         request::GET_CONSUME_STATS => counts::consume_stats(broker, command),
         request::GET_TOPIC_STATS_INFO => counts::topic_stats(broker, command),
         request::QUERY_TOPIC_CONSUME_BY_WHO => counts::groups_of(broker, command),
-        own::COUNT_LEFT => counts::left(broker),
+        own::COUNT_LEFT => Ok(counts::left(broker)),
         own::COUNT_MESSAGES => counts::messages(broker, command),
         own::REDRIVE_DEAD_LETTERS => redrive::redrive(broker, command).await,
         request::QUERY_MESSAGE => query::by_key(broker, command).await,
@@ -115,6 +115,14 @@ fn ok_with(header: &impl Header) -> Command {
 
 fn ok_json(body: &impl JsonBody) -> Command {
     ok().with_json(body)
+}
+
+/// A field that narrows down what is asked about. Left out it narrows nothing; empty it is a mistake, and must not stand for all.
+fn wanted<'a>(command: &'a Command, name: &str) -> Result<Option<&'a str>, BrokerError> {
+    match command.ext.get(name) {
+        Some("") => Err(BrokerError::InvalidParameter(format!("{name} is empty; leave it out to ask about all"))),
+        text => Ok(text),
+    }
 }
 
 /// A queue number from the wire.

@@ -97,6 +97,7 @@ proptest! {
         if let Ok(row) = read_progress(&progress_key(1, 2, 3), &value) {
             let mut again = Vec::new();
             write_progress(&row.progress, &mut again);
+            again[0] |= u8::from(row.being_reset);
             prop_assert_eq!(again, value);
         }
     }
@@ -172,6 +173,11 @@ fn other_versions_are_refused() {
         assert_eq!(read_lease(&lease_key(1, 2, 3, 4), &value), Err(RowError::Version(head)));
         assert_eq!(read_progress(&progress_key(1, 2, 3), &[head, 0, 0]), Err(RowError::Version(head)));
     }
+    for head in 0x12..=0x1f {
+        assert_eq!(read_progress(&progress_key(1, 2, 3), &[head, 0, 0]), Err(RowError::Version(head)));
+    }
+    let being_reset = |head| read_progress(&progress_key(1, 2, 3), &[head, 0, 0]).map(|row| row.being_reset);
+    assert_eq!((being_reset(0x10), being_reset(0x11)), (Ok(false), Ok(true)));
 }
 
 #[test]

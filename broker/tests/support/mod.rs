@@ -112,16 +112,9 @@ impl Rig {
     }
 
     pub async fn topic(&self, name: &str, queues: i32) {
-        self.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&CreateTopicRequestHeader {
-            topic: name.into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: queues,
-            write_queue_nums: queues,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
-            ..Default::default()
-        }))
-        .await;
+        self.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC)
+            .with_header(&CreateTopicRequestHeader::new(name, queues)))
+            .await;
     }
 
     pub async fn group(&self, name: &str) {

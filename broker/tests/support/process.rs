@@ -203,15 +203,7 @@ impl Client {
 
 /// Makes topic "t", and groups that give up on nothing.
 pub async fn prepare(client: &Client, queues: i32, groups: &[&str]) {
-    let topic = CreateTopicRequestHeader {
-        topic: "t".into(),
-        default_topic: "TBW102".into(),
-        read_queue_nums: queues,
-        write_queue_nums: queues,
-        perm: 6,
-        topic_filter_type: "SINGLE_TAG".into(),
-        ..Default::default()
-    };
+    let topic = CreateTopicRequestHeader::new("t", queues);
     let mut commands = vec![Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)];
     for group in groups {
         let group =

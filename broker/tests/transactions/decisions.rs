@@ -136,6 +136,7 @@ async fn nobody_ends_what_is_not_his() {
     for forged in [
         EndTransactionRequestHeader { producer_group: "q".into(), ..header.clone() },
         EndTransactionRequestHeader { msg_id: "other".into(), ..header.clone() },
+        EndTransactionRequestHeader { msg_id: String::new(), ..header.clone() },
         EndTransactionRequestHeader { tran_state_table_offset: 0, ..header.clone() },
         place(position(&normal)),
         place(position(&sent) + 1),
@@ -147,6 +148,35 @@ async fn nobody_ends_what_is_not_his() {
     }
     assert_eq!(delivered(&rig).await, [""; 0]);
     assert_eq!(decide(&rig, &sent, COMMIT).await, response::SUCCESS, "it is still open");
+    assert_eq!(delivered(&rig).await, ["m"]);
+}
+
+/// Whoever may not decide does not hear either what was decided, not even that it is done.
+#[tokio::test]
+async fn what_was_decided_is_told_to_its_owner_only() {
+    let mut rig = rig().await;
+    for decision in [COMMIT, ROLLBACK] {
+        let sent = send(&rig, half("m")).await;
+        assert_eq!(decide(&rig, &sent, decision).await, response::SUCCESS);
+        for restarted in [false, true] {
+            if restarted {
+                rig = rig.reopen();
+            }
+            for again in [COMMIT, ROLLBACK] {
+                let header: EndTransactionRequestHeader = end(&sent, again).header().unwrap();
+                for forged in [
+                    EndTransactionRequestHeader { producer_group: "q".into(), ..header.clone() },
+                    EndTransactionRequestHeader { msg_id: "other".into(), ..header.clone() },
+                    EndTransactionRequestHeader { msg_id: String::new(), ..header.clone() },
+                ] {
+                    let answer = rig.call(Command::request(request::END_TRANSACTION).with_header(&forged)).await;
+                    assert_eq!(answer.code, response::QUERY_NOT_FOUND, "{forged:?} {:?}", answer.remark);
+                }
+                let wanted = if again == decision { response::SUCCESS } else { response::ILLEGAL_OPERATION };
+                assert_eq!(decide(&rig, &sent, again).await, wanted);
+            }
+        }
+    }
     assert_eq!(delivered(&rig).await, ["m"]);
 }
 

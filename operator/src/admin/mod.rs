@@ -12,8 +12,7 @@ pub use connection::{Connection, Limits};
 pub(crate) use counts::counts;
 pub use group::GroupSettings;
 pub use http::{InForce, configuration};
-pub use left::Left;
-pub(crate) use left::left;
+pub(crate) use left::{in_words, left};
 pub use topic::TopicSettings;
 
 /// What became of a thing on a broker.

@@ -3,9 +3,10 @@
 
 use kube::ResourceExt;
 use tracing::{info, warn};
+use waybill_protocol::remoting::LeftBody;
 
 use super::{Context, key};
-use crate::admin::{AdminError, Connection, Left, left};
+use crate::admin::{AdminError, Connection, in_words, left};
 use crate::api::Broker;
 use crate::place::broker_name;
 
@@ -46,7 +47,7 @@ pub(super) async fn step(broker: &Broker, context: &Context, running: i32) -> Dr
             Ok(left) if left.takes_more() => {
                 return stays("does not know yet that it takes no new messages".to_owned());
             }
-            Ok(left) if !left.is_nothing() => return stays(format!("still has {}", left.in_words())),
+            Ok(left) if !left.is_nothing() => return stays(format!("still has {}", in_words(&left))),
             Ok(_nothing) => {}
             Err(error) => return stays(format!("does not say what is left in it: {error}")),
         }
@@ -61,6 +62,6 @@ fn goes(replicas: i32, wanted: i32, name: &str) -> Drained {
     Drained { replicas, waits: (replicas > wanted).then(|| format!("{name} goes, others follow")) }
 }
 
-async fn ask(address: &str, context: &Context) -> Result<Left, AdminError> {
+async fn ask(address: &str, context: &Context) -> Result<LeftBody, AdminError> {
     left(&mut Connection::open(address, context.limits).await?).await
 }

@@ -210,11 +210,13 @@ pub mod request {
 pub mod own {
     codes! {
         /// Who holds what. Header, all optional: consumerGroup, topic, clientId, queueId, offset; afterGroup, afterTopic,
-        /// afterQueueId, afterOffset of the last one of the answer before. Answer: JSON `{"leases":[…],"truncated":bool,…}`.
+        /// afterQueueId, afterOffset of the last one of the answer before. What is left out does not matter, what is empty is refused.
+        /// Answer: JSON `{"leases":[…],"truncated":bool,…}`.
         LIST_LEASES = 200901,
         /// A sidecar tells which of its clients are alive. Bodies: `VouchBody`, `VouchAnswer`.
         VOUCH_FOR_CLIENTS = 200902,
-        /// What groups have before them. Header, optional: consumerGroup, topic. Answer: JSON `{"groups":[…]}`.
+        /// What groups have before them. Header, optional: consumerGroup, topic; what is empty is refused. Answer: JSON
+        /// `{"groups":[…]}`.
         COUNT_MESSAGES = 200903,
         /// Dead letters go back to where they came from, so many as one request may move. Header: consumerGroup; optional: queueId,
         /// offset (where to go on), storedUntil, max, dryRun. Body, optional: JSON `{"ids":[…]}`. Answer: JSON `{"moved":[…],…}`.
@@ -222,8 +224,7 @@ pub mod own {
         /// Where a message is and what each group has done with it. Header: topic, and messageId or key; optional: beginTimestamp,
         /// endTimestamp, maxNum. Answer: JSON `{"messages":[…],…}`.
         DESCRIBE_MESSAGE = 200905,
-        /// What would be lost to somebody if the broker were taken away. Answer: JSON `{"permission":4,"unread":0,"inFlight":0,"delayed":0,
-        /// "half":0,"deadLetters":0,"topics":[…]}`.
+        /// What would be lost to somebody if the broker were taken away. Answer: `LeftBody`.
         COUNT_LEFT = 200906,
     }
 }

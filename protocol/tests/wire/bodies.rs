@@ -53,6 +53,27 @@ fn what_is_not_the_json_expected() {
     assert!(HeartbeatData::from_json(b"{\"clientID\":\"\xFF\"}").is_err());
 }
 
+/// What a broker has left decides whether it may go: half an answer is none.
+#[test]
+fn what_is_left_is_said_in_full() {
+    let all = json!({"permission": 4, "unread": 1, "inFlight": 0, "delayed": 0, "half": 0, "deadLetters": 0, "topics": ["t"]});
+    let left = LeftBody::from_json(all.to_string().as_bytes()).unwrap();
+    assert_eq!(text(&left), all);
+    assert!(!left.is_nothing() && !left.takes_more());
+    for key in all.as_object().unwrap().keys() {
+        let mut less = all.clone();
+        less.as_object_mut().unwrap().remove(key);
+        assert!(LeftBody::from_json(less.to_string().as_bytes()).is_err(), "without {key}");
+    }
+    assert!(LeftBody { permission: 6, ..Default::default() }.takes_more());
+    assert!(LeftBody { topics: vec!["t".into()], ..Default::default() }.is_nothing());
+    for key in ["unread", "inFlight", "delayed", "half", "deadLetters"] {
+        let mut one = json!(LeftBody::default());
+        one[key] = json!(1);
+        assert!(!LeftBody::from_json(one.to_string().as_bytes()).unwrap().is_nothing(), "{key}");
+    }
+}
+
 #[test]
 fn retry_policies() {
     let custom =

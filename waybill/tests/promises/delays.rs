@@ -30,14 +30,8 @@ async fn setup() -> Setup {
     let broker = BrokerRig::with(|config| config.timer_precision_ms = 10).await;
     for (topic, kind) in [("t", "DELAY"), ("n", "NORMAL")] {
         let header = CreateTopicRequestHeader {
-            topic: topic.into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: 4,
-            write_queue_nums: 4,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
             attributes: Some(format!("+message.type={kind}")),
-            ..Default::default()
+            ..CreateTopicRequestHeader::new(topic, 4)
         };
         let command = Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header);
         let answer = broker.broker.handle(&Peer::local(), command).await.expect("an answer");

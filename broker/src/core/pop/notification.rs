@@ -73,7 +73,7 @@ impl Core {
 
     /// Whether a pop would find something now, and when the next lease runs out.
     fn look(&self, asked: &Asked) -> Result<(bool, Option<i64>), BrokerError> {
-        let mut source = Messages::new(&self.store, &self.metrics, asked, limits::POP_MAX_BYTES);
+        let mut source = Messages::new(self, asked, limits::POP_MAX_BYTES);
         let limit = self.in_flight_max();
         let mut ledger = asked.open_ledger()?;
         let now = self.now();

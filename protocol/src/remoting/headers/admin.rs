@@ -1,3 +1,4 @@
+use crate::remoting::TopicConfig;
 use crate::remoting::header::headers;
 
 headers! {
@@ -59,5 +60,22 @@ headers! {
         group_name: String = "groupName",
         /// Whether its progress is forgotten too.
         clean_offset: Option<bool> = "cleanOffset",
+    }
+}
+
+impl CreateTopicRequestHeader {
+    /// A topic that can be read and written, with so many queues for both; all else as the broker has it by default.
+    #[must_use]
+    pub fn new(topic: impl Into<String>, queues: i32) -> Self {
+        let like = TopicConfig::default();
+        Self {
+            topic: topic.into(),
+            default_topic: "TBW102".to_owned(),
+            read_queue_nums: queues,
+            write_queue_nums: queues,
+            perm: like.perm,
+            topic_filter_type: like.topic_filter_type,
+            ..Self::default()
+        }
     }
 }
