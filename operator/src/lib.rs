@@ -25,6 +25,7 @@ pub mod place;
 mod proxies;
 pub mod quantity;
 pub mod reconcile;
+mod resync;
 mod run;
 mod users;
 

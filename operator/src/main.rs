@@ -12,9 +12,10 @@ use clap::{Parser, Subcommand};
 use futures::FutureExt;
 use kube::Client;
 use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
-use waybill_operator::admin::{self, Limits};
+use waybill_operator::admin::{self, Hanging, Limits};
 use waybill_operator::api::ImagePullPolicy;
 use waybill_operator::build::Images;
 use waybill_operator::inject::{self, Source, Webhook};
@@ -25,6 +26,11 @@ use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
+
+/// Names that are looked up at once; more wait.
+const LOOKUPS: usize = 8;
+/// The stack of a thread that looks names up, bytes.
+const LOOKUP_STACK: usize = 256 << 10;
 
 /// Waybill operator: makes what custom resources describe: pods of brokers and proxies, topics, consumer groups.
 #[derive(Debug, Parser)]
@@ -102,7 +108,7 @@ fn main() -> ExitCode {
     logs::init(args.log_format, "info");
     let done = match args.command {
         Command::Crds { out } => crds::write(&out).map_err(|error| error.to_string()),
-        Command::Run(args) => match waybill_ops::runtime::build() {
+        Command::Run(args) => match runtime() {
             Ok(runtime) => runtime.block_on(start(*args)),
             Err(error) => Err(format!("the runtime could not be started: {error}")),
         },
@@ -114,6 +120,11 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// One thread for everything: it waits for others most of the time. What is looked up in DNS has a few threads of its own.
+fn runtime() -> std::io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().max_blocking_threads(LOOKUPS).thread_stack_size(LOOKUP_STACK).build()
 }
 
 async fn start(args: RunArgs) -> Result<(), String> {
@@ -137,6 +148,7 @@ async fn start(args: RunArgs) -> Result<(), String> {
         client,
         clock: Arc::new(SystemClock::new()),
         limits: Limits::default(),
+        hanging: Hanging::default(),
         address: Arc::new(place::remoting),
         configuration: Arc::new(|address| async move { admin::configuration(&address).await }.boxed()),
         images: Images { broker: args.broker_image, sidecar: args.sidecar_image, pull_policy: args.image_pull_policy },

@@ -19,7 +19,7 @@ use tracing::warn;
 
 use crate::api::{Broker, FIELD_MANAGER, Proxy};
 use crate::build::{INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY, PROXY_NAMESPACE};
-use crate::noticed::those;
+use crate::noticed::{Noticed, those};
 use crate::reconcile::{Context, Proxies, on_proxy_error, reconcile_proxy, sweep};
 use crate::run::{Scope, controller_of, watch_over};
 
@@ -44,7 +44,14 @@ pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &
         let controller = watches.all::<Pod>(controller, INJECT, of_injected);
         let controller = match scope.apis::<Broker>(&context.client).into_iter().nth(number) {
             Some(brokers) => {
-                controller.watches(brokers, watcher::Config::default(), move |broker| of_broker(&known, &broker))
+                let noticed = Noticed::default();
+                controller.watches(brokers, watcher::Config::default(), move |broker| {
+                    // One that has another number of brokers concerns the Proxies in front of it.
+                    let there = broker.status.as_ref().map_or(0, |status| status.replicas);
+                    let matters = (broker.metadata.generation, there);
+                    let concerns = noticed.concerns_others(&broker, matters, broker.status.clone());
+                    if concerns { of_broker(&known, &broker) } else { Vec::new() }
+                })
             }
             None => controller,
         };

@@ -19,6 +19,7 @@ use crate::build::MANAGED_BY;
 use crate::noticed::{Noticed, those};
 use crate::proxies::look_after_proxies;
 use crate::reconcile::{Context, Kind, OnBrokers, on_api_error, on_broker_error, reconcile, reconcile_broker};
+use crate::resync::resync;
 use crate::users::look_after_users;
 
 /// Resources of one kind and namespace that are worked on at once.
@@ -135,13 +136,15 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
         let known = controller.store();
         let affected = known.clone();
         let noticed = Noticed::default();
+        let again = resync(known.clone(), context.pace.resync);
         let kind = Arc::new(Kind { context: context.clone(), known });
         let beside = K::beside(kind.clone(), stop.clone());
         let controller = controller
+            .reconcile_on(again)
             .watches(brokers, watcher::Config::default(), move |broker| {
-                // One that changes its number, or has another number of brokers ready, concerns all that stands for something on it.
-                let ready = broker.status.as_ref().map_or(0, |status| status.ready_replicas);
-                let matters = (broker.metadata.generation, ready);
+                // One that changes its number, or has another number of brokers there or ready, concerns all that stands for something on it.
+                let there = broker.status.as_ref().map_or((0, 0), |status| (status.replicas, status.ready_replicas));
+                let matters = (broker.metadata.generation, there);
                 let concerns = noticed.concerns_others(&broker, matters, broker.status.clone());
                 if concerns { of_broker(&affected, &broker) } else { Vec::new() }
             })

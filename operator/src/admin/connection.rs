@@ -7,9 +7,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use waybill_protocol::remoting::codes::response;
-use waybill_protocol::remoting::{self, Command, DEFAULT_MAX_FRAME};
+use waybill_protocol::remoting::{self, Command};
 
 use super::AdminError;
+
+/// The most bytes of an answer: the counts of some ten thousand groups and topics. Whoever says which image brokers have is not trusted
+/// with the operator's memory.
+const ANSWER_MAX: usize = 4 << 20;
 
 /// How long a broker is waited for.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +83,7 @@ impl Connection {
         remoting::encode(request, &mut frame);
         self.stream.write_all(&frame).await.map_err(broken)?;
         loop {
-            match remoting::decode(&mut self.read, DEFAULT_MAX_FRAME) {
+            match remoting::decode(&mut self.read, ANSWER_MAX) {
                 Ok(Some(answer)) if answer.is_response() && answer.opaque == request.opaque => return Ok(answer),
                 // Brokers may ask their clients something, which is none of ours.
                 Ok(Some(_other)) => {}

@@ -4,6 +4,7 @@
 mod connection;
 mod counts;
 pub(crate) mod group;
+mod hanging;
 mod http;
 mod left;
 pub(crate) mod topic;
@@ -11,6 +12,7 @@ pub(crate) mod topic;
 pub use connection::{Connection, Limits};
 pub(crate) use counts::counts;
 pub use group::GroupSettings;
+pub use hanging::Hanging;
 pub use http::{InForce, configuration};
 pub(crate) use left::{in_words, left};
 pub use topic::TopicSettings;

@@ -11,7 +11,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::on_brokers::{OnBrokers, brokers, each};
+use super::on_brokers::{Brokers, OnBrokers, brokers, each};
 use super::{ApiError, Context, Kind, key, status, while_doing};
 use crate::admin::{Connection, counts};
 use crate::api::{ConditionStatus, ConsumerGroup, FIELD_MANAGER, GroupCounts, GroupStatus};
@@ -48,11 +48,12 @@ pub async fn count_groups(kind: &Kind<ConsumerGroup>) {
 /// The groups of one Broker.
 async fn count_those(groups: &[Arc<ConsumerGroup>], context: &Context) -> Result<(), ApiError> {
     let Some(first) = groups.first() else { return Ok(()) };
-    let Some(addresses) = brokers(&**first, context).await? else { return Ok(()) };
+    let Some(Brokers { addresses, .. }) = brokers(&**first, context).await? else { return Ok(()) };
     let limits = context.limits;
     let ask = |address| async move { counts(&mut Connection::open(address, limits).await?).await };
     let mut all: HashMap<String, GroupCounts> = HashMap::new();
-    for (address, answer) in each(&addresses, |address| ask(address).boxed()).await {
+    let ask = |address| context.hanging.ask(address, ask(address)).boxed();
+    for (address, answer) in each(&addresses, ask).await {
         match answer {
             Ok(counts) => {
                 counts.into_iter().for_each(|(group, of_broker)| add(all.entry(group).or_default(), of_broker))

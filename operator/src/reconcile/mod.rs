@@ -30,7 +30,7 @@ use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt};
 use waybill_ops::clock::Clock;
 
-use crate::admin::{InForce, Limits};
+use crate::admin::{Hanging, InForce, Limits};
 use crate::api::Broker;
 use crate::build::Images;
 
@@ -59,6 +59,8 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     /// How long a broker is waited for.
     pub limits: Limits,
+    /// Which brokers are not worth being waited for by many.
+    pub hanging: Hanging,
     /// Where brokers are.
     pub address: Address,
     /// How pods are asked which configuration they have.

@@ -87,7 +87,8 @@ pub async fn reconcile<K: OnBrokers>(object: Arc<K>, kind: Arc<Kind<K>>) -> Resu
     let came = converge(&*object, &kind).await?;
     tell(&*object, context, &came).await?;
     Ok(match came.outcome.reason {
-        Reason::Applied => context.pace.resync(&key(&*object)),
+        // That is for the controller: `crate::resync`.
+        Reason::Applied => Action::await_change(),
         Reason::BrokerUnreachable | Reason::BrokerRefused => context.pace.retry(failing_for(&*object, context)),
         _needs_somebody => Action::requeue(context.pace.retry_max),
     })
@@ -126,14 +127,17 @@ async fn converge<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Came, ApiE
         let message = format!("{} {older} has the {} {name} on these brokers", K::kind(&()), K::WHAT);
         return Ok(Came::unasked(Reason::NameConflict, message));
     }
-    let Some(addresses) = brokers(object, &kind.context).await? else {
+    let Some(brokers) = brokers(object, &kind.context).await? else {
         let message = format!("there is no Broker {} in this namespace", object.broker_ref().name);
         return Ok(Came::unasked(Reason::BrokerNotFound, message));
     };
-    let limits = kind.context.limits;
-    let settings = &settings;
+    let (limits, settings) = (kind.context.limits, &settings);
     let apply = |address| async move { K::apply(settings, &mut Connection::open(address, limits).await?).await };
-    let asked = each(&addresses, |address| apply(address).boxed()).await;
+    let hanging = &kind.context.hanging;
+    let mut asked = each(&brokers.addresses, |address| hanging.ask(address, apply(address)).boxed()).await;
+    let leaving = |address: &str| brokers.addresses.iter().skip(brokers.staying).any(|leaving| leaving == address);
+    // One that is to go may be gone already, and need not take what is new.
+    asked.retain(|(address, result)| result.is_ok() || !leaving(address));
     Ok(in_all(K::WHAT, &asked))
 }
 
@@ -193,12 +197,24 @@ fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
     (age(&oldest) < age(object)).then(|| oldest.name_any())
 }
 
-/// The addresses of the brokers. None: there is no such Broker.
-pub(super) async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Vec<String>>, ApiError> {
+/// The brokers of a Broker.
+pub(super) struct Brokers {
+    pub(super) addresses: Vec<String>,
+    /// How many of them are to stay. The others, behind them, drain: their consumers go on, so they are to know what changes.
+    staying: usize,
+}
+
+/// The brokers. None: there is no such Broker.
+pub(super) async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Brokers>, ApiError> {
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
     let broker = api.get_opt(&object.broker_ref().name).await.map_err(while_doing("look up the Broker"))?;
-    Ok(broker.map(|broker| (0..broker.spec.replicas).map(|number| (context.address)(&broker, number)).collect()))
+    Ok(broker.map(|broker| {
+        let there = broker.status.as_ref().map_or(0, |status| status.replicas);
+        let numbers = 0..broker.spec.replicas.max(there);
+        let addresses = numbers.map(|number| (context.address)(&broker, number)).collect();
+        Brokers { addresses, staying: usize::try_from(broker.spec.replicas).unwrap_or(0) }
+    }))
 }
 
 /// Writes the status if it says something new, and tells people what happened.
@@ -292,14 +308,16 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
     if policy == DeletionPolicy::Retain || object.settings().is_err() || owner(object, kind).is_some() {
         return Ok(Deletion::Nothing);
     }
-    let Some(addresses) = brokers(object, &kind.context).await?.filter(|addresses| !addresses.is_empty()) else {
+    let Some(Brokers { addresses, .. }) =
+        brokers(object, &kind.context).await?.filter(|known| !known.addresses.is_empty())
+    else {
         return Ok(Deletion::Nothing);
     };
-    let limits = kind.context.limits;
+    let (limits, hanging) = (kind.context.limits, &kind.context.hanging);
     let name = &object.name_on_brokers();
     if policy == DeletionPolicy::DeleteIfEmpty {
         let ask = |address| async move { K::is_empty(name, &mut Connection::open(address, limits).await?).await };
-        let asked = each(&addresses, |address| ask(address).boxed()).await;
+        let asked = each(&addresses, |address| hanging.ask(address, ask(address)).boxed()).await;
         if let Some((address, _)) = asked.iter().find(|(_, empty)| *empty == Ok(false)) {
             return Ok(Deletion::NotEmpty((*address).to_owned()));
         }
@@ -308,7 +326,7 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
         }
     }
     let delete = |address| async move { K::delete(name, &mut Connection::open(address, limits).await?).await };
-    let asked = each(&addresses, |address| delete(address).boxed()).await;
+    let asked = each(&addresses, |address| hanging.ask(address, delete(address)).boxed()).await;
     Ok(failures(&asked).map_or(Deletion::Done, Deletion::Failed))
 }
 

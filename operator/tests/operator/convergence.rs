@@ -1,7 +1,11 @@
 //! Resources come to the brokers, once; what differs is put right.
 
-use serde_json::json;
-use waybill_operator::api::{ConditionType, Reason};
+use std::sync::Arc;
+
+use kube::runtime::reflector;
+use serde_json::{Value, json};
+use waybill_operator::api::{ConditionType, Reason, Topic};
+use waybill_operator::reconcile::{Kind, reconcile};
 use waybill_protocol::remoting::GroupRetryPolicyType;
 
 use crate::rig::{GROUPS, Rig, START_MS, TOPICS, TestBroker, after, group, nobody, refuse_all, topic};
@@ -93,6 +97,37 @@ async fn what_differs_on_a_broker_is_put_back_and_told() {
     rig.topic("orders").await;
     assert_eq!(broker.topic("orders").expect("it is there").read_queue_nums, 5);
     assert_eq!(rig.api.events().len(), events, "{:?}", rig.api.events());
+}
+
+#[tokio::test]
+async fn what_happens_again_is_counted_at_its_event() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    rig.api.put(&topic("orders", json!({ "queues": 4 })));
+    // One operator, which remembers what it has told.
+    let kind = Arc::new(Kind { context: rig.context(), known: reflector::store().0 });
+    let put_back = async || {
+        broker.set_queues("orders", 6).await;
+        let orders: Topic = rig.api.typed(TOPICS, "orders");
+        reconcile(Arc::new(orders), kind.clone()).await.expect("the API server is well");
+    };
+    let drifts = || -> Vec<Value> {
+        rig.api.all("events").into_iter().filter(|event| event["reason"] == "DriftCorrected").collect()
+    };
+    rig.topic("orders").await;
+    put_back().await;
+    let [once] = drifts().try_into().expect("one event");
+    assert_eq!((&once["type"], &once["regarding"]["name"]), (&json!("Warning"), &json!("orders")));
+    assert!(once["series"].is_null());
+    put_back().await;
+    put_back().await;
+    let [thrice] = drifts().try_into().expect("one event");
+    assert_eq!((&thrice["series"]["count"], &thrice["note"]), (&json!(3), &once["note"]));
+    // Events go after an hour.
+    rig.api.delete("events", thrice["metadata"]["name"].as_str().expect("a name"));
+    put_back().await;
+    let [anew] = drifts().try_into().expect("one event");
+    assert!(anew["series"].is_null() && anew["metadata"]["name"] != thrice["metadata"]["name"]);
 }
 
 #[tokio::test]

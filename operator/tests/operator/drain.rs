@@ -9,7 +9,7 @@ use waybill_protocol::message::sys_flag;
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
-use crate::rig::{Rig, START_MS, TestBroker, after, nobody};
+use crate::rig::{self, GROUPS, Rig, START_MS, TOPICS, TestBroker, after, nobody};
 
 const SET: &str = "main-broker";
 
@@ -180,4 +180,29 @@ async fn more_replicas_take_it_back() {
     two.read_file();
     assert_eq!(two.goes.send_with("t", 0, "").await, response::SUCCESS);
     assert_eq!(two.told().0, Reason::PodsReady);
+}
+
+#[tokio::test]
+async fn a_broker_that_is_to_go_hears_of_changes_and_may_be_gone_already() {
+    let two = Two::start().await;
+    two.rig.api.put(&rig::group("g", json!({ "paused": true })));
+    two.rig.api.put(&rig::topic("orders", json!({ "deletionPolicy": "Delete" })));
+    two.rig.group("g").await;
+    two.rig.topic("orders").await;
+    two.rig.scale(1);
+    assert_eq!(two.step().await, 2);
+    let enabled = |broker: &TestBroker| broker.group("g").expect("it is there").consume_enable;
+    assert!(!enabled(&two.goes) && two.goes.topic("orders").is_some());
+    // Else nobody could ever empty it.
+    two.rig.api.put(&rig::group("g", json!({})));
+    two.rig.group("g").await;
+    assert!(enabled(&two.stays) && enabled(&two.goes));
+    assert_eq!(two.rig.status(GROUPS, "g").brokers, 2);
+    two.rig.api.delete(TOPICS, "orders");
+    two.rig.topic("orders").await;
+    assert!(two.stays.topic("orders").is_none() && two.goes.topic("orders").is_none());
+    two.rig.addresses.lock()[1] = nobody().await;
+    two.rig.group("g").await;
+    assert_eq!(two.rig.told(GROUPS, "g").1, Reason::Applied);
+    assert_eq!(two.rig.status(GROUPS, "g").brokers, 1);
 }

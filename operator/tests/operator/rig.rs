@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use waybill_broker::{Broker, BrokerConfig, Peer};
-use waybill_operator::admin::Limits;
+use waybill_operator::admin::{Hanging, Limits};
 use waybill_operator::api::{AppliedStatus, Condition, ConditionType, ConsumerGroup, ImagePullPolicy, Reason, Topic};
 use waybill_operator::build::Images;
 use waybill_operator::reconcile::{
@@ -170,6 +170,7 @@ impl Rig {
             client,
             clock: self.clock.clone(),
             limits: Limits::default(),
+            hanging: Hanging::default(),
             address: Arc::new(move |_broker, number| {
                 let number = usize::try_from(number).expect("a number");
                 addresses.lock().get(number).cloned().unwrap_or_else(|| "127.0.0.1:1".to_owned())
