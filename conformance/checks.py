@@ -603,6 +603,32 @@ def transaction_check(t):
     return f"asked and delivered after {took:.0f} s"
 
 
+# --- types of topics --------------------------------------------------------------------------------------------------
+
+@check("topic-types", needs=["transaction"], timeout_s=120)
+def topic_types(t):
+    """C34: to a topic of no type, and of each, a producer sends what fits; the other kinds: MESSAGE_PROPERTY_CONFLICT_WITH_TYPE 40014."""
+    ways = {"NORMAL": {}, "FIFO": {"message_group": "m"}, "DELAY": {"deliver_at_s": int(time.time()) + 3600}}
+    refusals = []
+    for kind in (None, *ways, "TRANSACTION"):
+        topic = t.topic(kind=kind)
+        producer = t.producer(topic, checks="rollback")
+
+        def send(way):
+            if way == "TRANSACTION":
+                t.call("end", ref=half(t, producer, topic, b"half")["ref"], commit=False)
+            else:
+                t.send(producer, topic, way.encode(), **ways[way])
+        send(kind or "NORMAL")
+        for way in (*ways, "TRANSACTION"):
+            if way != (kind or "NORMAL"):
+                refusals.append(refused(lambda way=way: send(way), 40014, f"{way} to {kind or 'no type'}"))
+        if kind is None:
+            found = t.receive_until(t.consumer(t.group(), topic), 1, ack=True)
+            expect([m["body"] for m in found] == [b"NORMAL"], f"received {[m['body'] for m in found]}")
+    return f"5 sent, {len(refusals)} refused: {refusals[-1]}"
+
+
 @check("namespaces", needs=["namespace"])
 def namespaces(t):
     """One topic and one group in two namespaces and in none: each sees its own messages, by the names that its client knows."""

@@ -9,6 +9,7 @@ no other tool is needed. Python standard library only.
 """
 import itertools
 import json
+import secrets
 import socket
 import struct
 import time
@@ -35,6 +36,11 @@ FRAME_BYTES_MAX = 16 * 1024 * 1024
 CLIENT_VERSION = 479
 
 _opaque = itertools.count(1)
+
+
+def run_id():
+    """A mark for the names of a run: another one for each, also when two begin in one second."""
+    return f"{int(time.time()):x}{secrets.token_hex(2)}"
 
 
 class RemotingError(Exception):

@@ -165,6 +165,12 @@ class Disk(unittest.TestCase):
             self.store(0.95, "sync")
 
 
+class Names(unittest.TestCase):
+    def test_two_runs_in_one_second_have_names_of_their_own(self):
+        with unittest.mock.patch("time.time", return_value=1_800_000_000):
+            self.assertEqual(len({remoting.run_id() for _ in range(3)}), 3)
+
+
 class Making(unittest.TestCase):
     def test_a_busy_broker_is_asked_again_and_another_refusal_is_told(self):
         admin = remoting.Admin("")

@@ -274,7 +274,7 @@ def main():
     parser.add_argument("--metrics", required=True, help="of the sidecar with short leases, or of the broker")
     parser.add_argument("--log", help="of the sidecar with short leases")
     a = parser.parse_args()
-    admin, run_id = remoting.Admin(a.admin), f"{int(time.time()):x}"
+    admin, run_id = remoting.Admin(a.admin), remoting.run_id()
     a.names = lambda endpoint: Names(f"il-{run_id}", admin, endpoint)
     output = threading.Lock()
 

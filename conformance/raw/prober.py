@@ -116,7 +116,7 @@ def main():
     parser.add_argument("--admin", required=True)
     parser.add_argument("--target", choices=["waybill", "waybill-sidecar", "apache", "apache-proxy"], default="waybill")
     parser.add_argument("--auto-create", default="")
-    parser.add_argument("--run-id", default=f"{int(time.time()):x}")
+    parser.add_argument("--run-id", default=remoting.run_id())
     Prober(parser.parse_args()).run()
 
 
