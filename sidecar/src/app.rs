@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
-    time::{Instant, timeout, timeout_at},
+    time::{Instant, sleep, timeout, timeout_at},
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
@@ -186,7 +186,7 @@ impl App {
         Admin::new(Arc::clone(&self.registry), move || readiness.check(), config)
     }
 
-    /// Serves until `stop`, then drains within `grpcShutdownTimeSeconds`: gives nothing out any more but takes acks until clients
+    /// Serves until `stop` and for `shutdownNoticeSeconds` more, not ready any more; then drains within `grpcShutdownTimeSeconds`: gives nothing out any more but takes acks until clients
     /// hold nothing, finishes calls, and does as `shutdownPolicy` says with what clients hold all the same.
     pub async fn run(self, stop: CancellationToken) -> Ended {
         let admin = self.admin();
@@ -218,8 +218,11 @@ impl App {
 
         let mut server = tokio::spawn(serve(served, connections, calls_stop.clone()));
         stop.cancelled().await;
-        tracing::info!("draining");
         readiness.draining();
+        let notice = Duration::from_secs(config.get().shutdown_notice_seconds.unsigned_abs());
+        tracing::info!(notice_s = notice.as_secs(), "stopping");
+        sleep(notice).await;
+        tracing::info!("draining");
         self.draining.cancel();
         let grace = Duration::from_secs(config.get().grpc_shutdown_time_seconds.unsigned_abs());
         let deadline = Instant::now() + grace;

@@ -223,6 +223,11 @@ pub struct Shutdown {
     #[serde(default = "grace_seconds")]
     #[schemars(range(min = 0, max = 3_600))]
     pub grace_seconds: i64,
+    /// For how long a pod goes on before that, not ready any more, seconds: shutdownNoticeSeconds. Whatever sends clients to it has so long to notice: a
+    /// Service needs about 4, a load balancer its own interval. Injected sidecars have none.
+    #[serde(default = "notice_seconds")]
+    #[schemars(range(min = 0, max = 600))]
+    pub notice_seconds: i64,
 }
 
 /// What becomes of the messages that clients hold when their sidecar stops.
@@ -350,6 +355,10 @@ fn grace_seconds() -> i64 {
     10
 }
 
+fn notice_seconds() -> i64 {
+    5
+}
+
 fn yes() -> bool {
     true
 }
@@ -368,7 +377,7 @@ fn release() -> ShutdownPolicy {
 
 impl Default for Shutdown {
     fn default() -> Self {
-        Self { policy: ShutdownPolicy::default(), grace_seconds: grace_seconds() }
+        Self { policy: ShutdownPolicy::default(), grace_seconds: grace_seconds(), notice_seconds: notice_seconds() }
     }
 }
 

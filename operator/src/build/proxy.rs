@@ -22,8 +22,6 @@ use crate::place::{CONFIGURATION_DIR, SIDECAR_ADMIN_PORT, SIDECAR_FILE, SIDECAR_
 pub const PROXY: &str = "proxy";
 /// The container of a proxy's pod.
 const PROXY_CONTAINER: &str = "proxy";
-/// A pod that is to go is taken out of the Service before it is told, for clients not to come to it then.
-const LEAVING_SECONDS: i64 = 3;
 /// What a proxy needs beside its grace time to end.
 const ENDING_SECONDS: i64 = 7;
 /// A rollout of which no pod comes for so long has stopped.
@@ -144,8 +142,9 @@ fn deployment(
         "securityContext": pods::container_security(),
         "startupProbe": pods::probe("/healthz", 1, 60),
         "livenessProbe": pods::probe("/healthz", 10, 6),
-        "readinessProbe": pods::probe("/readyz", 2, 2),
-        "lifecycle": { "preStop": { "sleep": { "seconds": LEAVING_SECONDS } } },
+        // Often, since a Service sends clients to a pod that is to go, when there is no other, for as long as it says that it is ready; who comes when it
+        // has ended waits for a time-out.
+        "readinessProbe": pods::probe("/readyz", 1, 2),
         "volumeMounts": mounts,
     });
     if let Some(resources) = pods::resources("spec.resources", &requested(proxy))? {
@@ -157,7 +156,7 @@ fn deployment(
             "serviceAccountName": name,
             "automountServiceAccountToken": false,
             "enableServiceLinks": false,
-            "terminationGracePeriodSeconds": LEAVING_SECONDS + proxy.spec.shutdown.grace_seconds + ENDING_SECONDS,
+            "terminationGracePeriodSeconds": proxy.spec.shutdown.notice_seconds + proxy.spec.shutdown.grace_seconds + ENDING_SECONDS,
             "securityContext": pods::pod_security(),
             "affinity": pods::apart(labels),
             "topologySpreadConstraints": [{

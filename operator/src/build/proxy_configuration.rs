@@ -19,7 +19,7 @@ pub(super) const TLS_DIR: &str = "/etc/waybill-tls";
 const TLS_WATCH_MS: i64 = 60_000;
 
 /// Keys that are not said in `spec.configuration`, and where they are said instead.
-const ELSEWHERE: [(&str, &str); 21] = [
+const ELSEWHERE: [(&str, &str); 22] = [
     ("namesrvAddr", "it is said by spec.brokerRef or spec.nameServers"),
     ("grpcServerHost", "the operator decides it"),
     ("grpcServerPort", "the operator decides it; for injected sidecars it is spec.injection.port"),
@@ -31,6 +31,7 @@ const ELSEWHERE: [(&str, &str); 21] = [
     ("authorizationEnabled", "it is spec.accessControl.authorization"),
     ("usersFilePath", "the operator decides it"),
     ("grpcShutdownTimeSeconds", "it is spec.shutdown.graceSeconds"),
+    ("shutdownNoticeSeconds", "it is spec.shutdown.noticeSeconds"),
     ("shutdownPolicy", "it is spec.shutdown.policy and spec.injection.shutdownPolicy"),
     ("enableProxyAutoRenew", "it is spec.renewal.enableProxyAutoRenew"),
     ("enableGrpcChannelReceiptHandleRenew", "it is spec.renewal.enableGrpcChannelReceiptHandleRenew"),
@@ -135,6 +136,7 @@ fn said(proxy: &Proxy, role: Role, sources: &Sources) -> Result<BTreeMap<String,
     }
     match role {
         Role::Shared => {
+            set("shutdownNoticeSeconds", json!(spec.shutdown.notice_seconds));
             set("shutdownPolicy", json!(spec.shutdown.policy.word()));
             set("grpcServerPort", json!(SIDECAR_PORT));
             set("adminServerPort", json!(SIDECAR_ADMIN_PORT));
@@ -174,6 +176,7 @@ fn field(key: &str) -> String {
     match key {
         "namesrvAddr" => "spec.nameServers".to_owned(),
         "grpcShutdownTimeSeconds" => "spec.shutdown.graceSeconds".to_owned(),
+        "shutdownNoticeSeconds" => "spec.shutdown.noticeSeconds".to_owned(),
         "batchChangeInvisibleTimeMaxNum" => "spec.batch.maxEntries".to_owned(),
         key if ELSEWHERE.iter().any(|(name, instead)| *name == key && instead.contains("spec.renewal.")) => {
             format!("spec.renewal.{key}")

@@ -39,12 +39,15 @@ async fn a_proxy_is_a_deployment_with_all_that_belongs_to_it() {
     assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
     // Time for the Service to forget it, for its clients to acknowledge, and to end.
     let grace = pod["terminationGracePeriodSeconds"].as_i64().expect("a number");
-    assert!(grace >= container["lifecycle"]["preStop"]["sleep"]["seconds"].as_i64().expect("a number") + 10, "{grace}");
     assert_eq!(pod["volumes"][1]["secret"]["secretName"], "cert");
     let config: SidecarConfig = serde_json::from_value(yaml(&rig.configuration())).expect("a sidecar understands it");
     assert_eq!(config.validate(), Ok(()));
     assert_eq!(config.namesrv_addr, "one:1;two:2;three:3");
     assert_eq!(config.cluster_name, "default.main");
+    let probe = &container["readinessProbe"];
+    let noticed = probe["periodSeconds"].as_i64().zip(probe["failureThreshold"].as_i64()).expect("numbers");
+    assert!(config.shutdown_notice_seconds > noticed.0 * noticed.1 + 1, "a pod has left the Service before it ends");
+    assert!(grace > config.shutdown_notice_seconds + config.grpc_shutdown_time_seconds, "{grace}");
     assert_eq!(config.tls_cert_path, "/etc/waybill-tls/tls.crt");
 
     rig.pods_run(&rig.configuration());
@@ -323,7 +326,7 @@ fn specs() -> impl Strategy<Value = Value> {
         |(replicas, renewal, batch, requests, service, (policy, grace, tls, more, scaling))| {
             let mut spec = json!({
                 "replicas": replicas, "renewal": renewal, "batch": batch, "service": { "type": service },
-                "resources": { "requests": requests }, "shutdown": { "policy": policy, "graceSeconds": grace },
+                "resources": { "requests": requests }, "shutdown": { "policy": policy, "graceSeconds": grace, "noticeSeconds": grace / 10 },
             });
             if tls {
                 spec["tls"] = json!({ "secretName": "cert" });

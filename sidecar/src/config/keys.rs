@@ -112,6 +112,9 @@ keys! {
     /// How long stopping may take after SIGTERM. For three quarters of it clients may still acknowledge what they hold;
     /// nothing new is given out. Then calls in progress are finished.
     grpc_shutdown_time_seconds: i64 = "grpcShutdownTimeSeconds", 10, Allowed::Number(0, 3_600), "s", Dynamic;
+    /// After SIGTERM: for how long it goes on as before but says that it is not ready, for whatever sends clients here to notice. In
+    /// addition to `grpcShutdownTimeSeconds`; nothing beside an application, which has nobody between.
+    shutdown_notice_seconds: i64 = "shutdownNoticeSeconds", 0, Allowed::Number(0, 3_600), "s", Dynamic;
     /// What becomes of the messages that clients still hold then. `leave`: they stay with the clients until their invisible
     /// duration ends, to be acknowledged through another sidecar. `release`: they are given to others at once, for clients
     /// that stop together with the sidecar.

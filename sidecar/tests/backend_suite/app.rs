@@ -195,6 +195,16 @@ async fn a_call_in_progress_is_finished_before_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn it_goes_on_until_whatever_sends_clients_has_noticed() {
+    let running = start(broker(None, Arc::default()), |config| config.shutdown_notice_seconds = 3_600).await;
+    soon(async { while !get(running.admin, "/readyz").await.starts_with("HTTP/1.1 200") {} }).await;
+    running.stop.cancel();
+    soon(async { while !get(running.admin, "/readyz").await.starts_with("HTTP/1.1 503") {} }).await;
+    let sent = soon(plaintext(running.grpc).await.send_message(send_message())).await.expect("answered").into_inner();
+    assert_eq!(sent.status.map(|status| status.code), Some(Code::Ok.into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_grace_time_ends_what_does_not_end_by_itself() {
     let (go, arrived) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let running = start(broker(Some(go), Arc::clone(&arrived)), |config| {
