@@ -20,7 +20,7 @@ class Effort:
     store_rounds: int = 20
     delayed: int = 1_000_000
     expired: int = 100_000
-    fifo_each: int = 100
+    fifo_each: int = 200
     aged: int = 10_000_000
 
 
