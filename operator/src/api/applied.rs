@@ -11,7 +11,7 @@ use super::Condition;
 #[serde(rename_all = "camelCase")]
 pub struct BrokerRef {
     /// The name of a Broker in the same namespace.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([a-z0-9-]*[a-z0-9])?$"))]
     pub name: String,
 }
 

@@ -65,7 +65,7 @@ pub struct UserSpec {
 #[serde(rename_all = "camelCase")]
 pub struct ProxyRef {
     /// The name of a Proxy in the same namespace.
-    #[schemars(length(min = 1, max = 63))]
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z]([a-z0-9-]*[a-z0-9])?$"))]
     pub name: String,
 }
 
@@ -74,7 +74,7 @@ pub struct ProxyRef {
 #[serde(rename_all = "camelCase")]
 pub struct SecretRef {
     /// The name of a Secret in the same namespace.
-    #[schemars(length(min = 1, max = 253))]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$"))]
     pub name: String,
 }
 

@@ -45,26 +45,41 @@ async fn make(context: &Context, webhook: &Webhook) -> Result<Certificates, Stri
     let kept = live.as_ref().and_then(read);
     let next = Certificates::next(kept.as_ref(), &webhook.names(), context.clock.now_ms())
         .map_err(|error| format!("no certificate can be made: {error}"))?;
-    let Some(next) = next else { return kept.ok_or_else(|| "there is no certificate".to_owned()) };
+    let anew = next.is_some();
+    let next = next.or(kept).ok_or_else(|| "there is no certificate".to_owned())?;
+    let data = data_of(&next)?;
     let mut secret = live.unwrap_or_default();
+    // What somebody has broken of it is put back, not only what is due.
+    if secret.data.as_ref() == Some(&data) {
+        return Ok(next);
+    }
     let known = secret.metadata.resource_version.is_some();
     secret.metadata.name = Some(webhook.secret.clone());
     secret.metadata.labels.get_or_insert_default().insert(MANAGED_BY.to_owned(), FIELD_MANAGER.to_owned());
-    let state = serde_json::to_string(&next).map_err(|error| error.to_string())?;
-    let data = [
-        (CERTIFICATE, next.certificate.clone()),
-        (KEY, next.key.clone()),
-        (AUTHORITIES, next.bundle()),
-        (STATE, state),
-    ];
-    secret.data = Some(BTreeMap::from(data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())))));
+    secret.data = Some(data);
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     // With its version: of two that make certificates, one makes them, and the other reads those the next time.
     let written =
         if known { api.replace(&webhook.secret, &params, &secret).await } else { api.create(&params, &secret).await };
     written.map_err(|error| cannot("write", error))?;
-    info!(secret = webhook.secret, "the webhook has new certificates");
+    if anew {
+        info!(secret = webhook.secret, "the webhook has new certificates");
+    } else {
+        warn!(secret = webhook.secret, "the webhook's Secret was changed by somebody and put back");
+    }
     Ok(next)
+}
+
+/// What is in the Secret.
+fn data_of(certificates: &Certificates) -> Result<BTreeMap<String, ByteString>, String> {
+    let state = serde_json::to_string(certificates).map_err(|error| error.to_string())?;
+    let data = [
+        (CERTIFICATE, certificates.certificate.clone()),
+        (KEY, certificates.key.clone()),
+        (AUTHORITIES, certificates.bundle()),
+        (STATE, state),
+    ];
+    Ok(BTreeMap::from(data.map(|(name, text)| (name.to_owned(), ByteString(text.into_bytes())))))
 }
 
 fn read(secret: &Secret) -> Option<Certificates> {

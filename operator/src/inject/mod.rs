@@ -3,6 +3,7 @@
 //! Every operator answers the API server's questions ([`serve`]); the leader keeps certificates ([`keep_certificates`]). A pod that
 //! cannot have a sidecar is let in without it, with a warning, and its Proxy says so.
 
+mod bounds;
 mod certificates;
 mod keeper;
 mod patch;

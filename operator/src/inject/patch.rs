@@ -29,7 +29,7 @@ pub fn patch(pod: &Value, sidecar: &Sidecar) -> Vec<Value> {
 }
 
 /// Whether a list has an item of this name.
-fn has(list: &Value, name: &str) -> bool {
+pub(super) fn has(list: &Value, name: &str) -> bool {
     list.as_array().is_some_and(|items| items.iter().any(|item| item["name"] == name))
 }
 

@@ -6,11 +6,14 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::patch::patch;
+use super::patch::{has, patch};
 use crate::api::Proxy;
 use crate::build::{self, INJECT, INJECT_NAMESPACE, SIDECAR, Sidecar};
 use crate::reconcile::{Context, provide};
 use crate::run::Scope;
+
+/// What kubelets write on pods that show what they run by files of their own.
+const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Answers `review`, an AdmissionReview (v1).
 ///
@@ -46,8 +49,13 @@ async fn changes(request: &Value, context: &Context, scope: &Scope) -> Result<Ve
     // The configuration of the webhook asks for it; without it there is nothing to do.
     let Some(name) = label(INJECT) else { return Ok(Vec::new()) };
     let home = label(INJECT_NAMESPACE).unwrap_or(namespace);
+    // Labels are looked at by the API server only after this, and these become part of a path.
+    if let Some(none) = [name, home].into_iter().find(|name| !is_name(name)) {
+        return Err(format!("{none:?} is no name of a Proxy or a namespace"));
+    }
     fits(pod)?;
     let (proxy, sidecar) = sidecar(home, name, namespace, context, scope).await?;
+    free(pod, &proxy)?;
     let changes = patch(pod, &sidecar);
     // The sidecar could not start without its configuration, and the pod would wait.
     let is_new = |change: &Value| [&change["value"], &change["value"][0]].iter().any(|added| added["name"] == SIDECAR);
@@ -66,7 +74,35 @@ fn fits(pod: &Value) -> Result<(), String> {
     if pod["spec"]["os"]["name"].as_str().is_some_and(|os| os != "linux") {
         return Err("it is not for Linux".to_owned());
     }
+    if !pod["metadata"]["annotations"][MIRROR].is_null() {
+        return Err("it is a static pod, which runs as its node's file says".to_owned());
+    }
+    // The API server would refuse a pod with two containers of a name, and a sidecar could not start without its own volume.
+    if has(&pod["spec"]["containers"], SIDECAR) {
+        return Err(format!("a container of its own is called {SIDECAR}"));
+    }
+    if has(&pod["spec"]["volumes"], SIDECAR) && !has(&pod["spec"]["initContainers"], SIDECAR) {
+        return Err(format!("a volume of its own is called {SIDECAR}"));
+    }
     Ok(())
+}
+
+/// Whether the ports are free that the sidecar would take before the application starts.
+fn free(pod: &Value, proxy: &Proxy) -> Result<(), String> {
+    let injection = &proxy.spec.injection;
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let ports = items(&pod["spec"]["containers"]).into_iter().flat_map(|container| items(&container["ports"]));
+    let taken = ports.filter_map(|port| port["containerPort"].as_i64());
+    match taken.into_iter().find(|port| [injection.port, injection.admin_port].map(i64::from).contains(port)) {
+        Some(port) => Err(format!("a container of its own has port {port}: give the sidecar another (spec.injection)")),
+        None => Ok(()),
+    }
+}
+
+/// Whether it can be the name of a Proxy or a namespace.
+fn is_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=63).contains(&text.len()) && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 async fn sidecar(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
@@ -24,6 +24,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -32,6 +33,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
+use super::bounds::{Bounds, is_bounded};
 use super::keeper::{CERTIFICATE, KEY};
 use super::review::answer;
 use super::{Source, Webhook};
@@ -40,12 +42,10 @@ use crate::run::Scope;
 
 /// Where questions about pods go.
 const PATH: &str = "/inject";
-/// Connections at the same time; more wait.
+/// Connections at the same time; more wait. [`Bounds`] says how many of them one address may have.
 const CONNECTIONS: usize = 256;
 /// A connection that does not come to speak TLS by then is closed.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// The largest question: a pod, and a pod as it was.
-const QUESTION_MAX: usize = 8 << 20;
 /// How long an answer may take; the API server does not wait much longer.
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long answers under way may take when the operator is told to stop.
@@ -86,18 +86,22 @@ pub async fn serve(
         .with_cert_resolver(resolver);
     tls.alpn_protocols = vec![b"http/1.1".to_vec()];
     let acceptor = TlsAcceptor::from(Arc::new(tls));
-    let asked = Arc::new((context.clone(), scope));
+    let asked = Arc::new(Asked { context: context.clone(), scope, bounds: Bounds::default() });
     let (connections, room) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
     let follow = follow(&current, &context, &webhook, &ready);
     let accept = async {
         loop {
             let Ok(place) = room.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((socket, _peer)) => {
+                Ok((socket, peer)) => {
+                    let Some(seat) = asked.bounds.seat(peer.ip()) else {
+                        debug!(%peer, "a connection is closed: the address has too many");
+                        continue;
+                    };
                     let serving = connection(socket, acceptor.clone(), asked.clone(), stop.clone());
                     connections.spawn(async move {
                         serving.await;
-                        drop(place);
+                        drop((place, seat));
                     });
                 }
                 Err(error) => {
@@ -117,7 +121,14 @@ pub async fn serve(
     Ok(())
 }
 
-async fn connection(socket: TcpStream, acceptor: TlsAcceptor, asked: Arc<(Context, Scope)>, stop: CancellationToken) {
+/// Who answers.
+struct Asked {
+    context: Context,
+    scope: Scope,
+    bounds: Bounds,
+}
+
+async fn connection(socket: TcpStream, acceptor: TlsAcceptor, asked: Arc<Asked>, stop: CancellationToken) {
     let stream = match timeout(HANDSHAKE, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "a connection does not speak TLS"),
@@ -125,7 +136,7 @@ async fn connection(socket: TcpStream, acceptor: TlsAcceptor, asked: Arc<(Contex
     };
     let service = service_fn(move |request| {
         let asked = asked.clone();
-        async move { Ok::<_, Infallible>(respond(request, &asked.0, &asked.1).await) }
+        async move { Ok::<_, Infallible>(respond(request, &asked).await) }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new());
@@ -142,20 +153,16 @@ async fn connection(socket: TcpStream, acceptor: TlsAcceptor, asked: Arc<(Contex
     }
 }
 
-async fn respond(request: Request<Incoming>, context: &Context, scope: &Scope) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, asked: &Asked) -> Response<Full<Bytes>> {
     if request.uri().path() != PATH || request.method() != Method::POST {
         return plain(StatusCode::NOT_FOUND, "there is POST /inject\n");
     }
-    let body = match timeout(PATIENCE, Limited::new(request.into_body(), QUESTION_MAX).collect()).await {
-        Ok(Ok(body)) => body.to_bytes(),
-        Ok(Err(error)) => return plain(StatusCode::BAD_REQUEST, &format!("the question cannot be read: {error}\n")),
+    let question = match timeout(PATIENCE, asked.bounds.read(request)).await {
+        Ok(Ok(question)) => question,
+        Ok(Err(error)) => return plain(StatusCode::BAD_REQUEST, &format!("{error}\n")),
         Err(_late) => return plain(StatusCode::REQUEST_TIMEOUT, "the question does not come in time\n"),
     };
-    let review = match serde_json::from_slice(&body) {
-        Ok(review) => review,
-        Err(error) => return plain(StatusCode::BAD_REQUEST, &format!("the question is no JSON: {error}\n")),
-    };
-    match timeout(PATIENCE, answer(&review, context, scope)).await {
+    match timeout(PATIENCE, look_into(&question.body, asked)).await {
         Ok(Ok(answer)) => {
             let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -164,6 +171,15 @@ async fn respond(request: Request<Incoming>, context: &Context, scope: &Scope) -
         Ok(Err(reason)) => plain(StatusCode::BAD_REQUEST, &format!("{reason}\n")),
         Err(_late) => plain(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer the operator in time\n"),
     }
+}
+
+async fn look_into(question: &[u8], asked: &Asked) -> Result<Value, String> {
+    let _turn = asked.bounds.turn().await;
+    if !is_bounded(question) {
+        return Err("the question has too many parts".to_owned());
+    }
+    let review = serde_json::from_slice(question).map_err(|error| format!("the question is no JSON: {error}"))?;
+    answer(&review, &asked.context, &asked.scope).await
 }
 
 fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {

@@ -25,7 +25,12 @@ pub async fn reconcile_broker(broker: Arc<Broker>, context: Arc<Context>) -> Res
         // What it owns goes by itself.
         return Ok(Action::await_change());
     }
-    let before = Counts::of(read_set(&broker, &context).await?.as_ref());
+    let set = read_set(&broker, &context).await?;
+    let mut before = Counts::of(set.as_ref());
+    if set.is_none() {
+        // Somebody took it away, perhaps while brokers were to go: those are to be drained all the same.
+        before.asked = broker.status.as_ref().map_or(0, |status| status.replicas);
+    }
     let came = match converge(&broker, &context, &before).await {
         Ok(came) => came,
         Err(Stopped::Refusal(Refusal::Api(error))) => return Err(error),

@@ -32,11 +32,14 @@ impl fmt::Debug for Credentials {
 /// The credentials of a User. Where none are given and none were made yet, they are made now.
 ///
 /// # Errors
-/// The API server does not do its part. Inside: there are none that could be used, and why.
+/// The API server does not do its part: what is known of the User may stay. Inside: there are none that could be used, and why.
 pub(super) async fn credentials(user: &User, context: &Context) -> Result<Result<Credentials, Outcome>, ApiError> {
     let namespace = user.namespace().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let name = user.secret_name();
+    if !is_name(&name) {
+        return Ok(Err(missing(format!("{name:?} cannot be the name of a Secret: name one in spec.secretRef"))));
+    }
     let found = api.get_opt(&name).await.map_err(while_doing("read a Secret"))?;
     let secret = match (found, &user.spec.secret_ref) {
         (Some(secret), Some(_given)) => secret,
@@ -49,15 +52,29 @@ pub(super) async fn credentials(user: &User, context: &Context) -> Result<Result
         }
         (None, Some(_given)) => return Ok(Err(missing(format!("there is no Secret {name}")))),
         (None, None) => match make(user, &name) {
-            Some(made) => {
-                let made = api.create(&PostParams::default(), &made).await.map_err(while_doing("make a Secret"))?;
-                context.events.normal(user, "CredentialsMade", format!("the Secret {name} is made")).await;
-                made
-            }
+            Some(made) => match api.create(&PostParams::default(), &made).await {
+                Ok(made) => {
+                    context.events.normal(user, "CredentialsMade", format!("the Secret {name} is made")).await;
+                    made
+                }
+                // A quota, or somebody else's rule about Secrets.
+                Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+                    return Ok(Err(missing(format!("the Secret {name} cannot be made: {}", status.message))));
+                }
+                Err(error) => return Err(while_doing("make a Secret")(error)),
+            },
             None => return Ok(Err(missing("the system gives no random numbers".to_owned()))),
         },
     };
     Ok(read(&secret).ok_or_else(|| missing(format!("the Secret {name} has no text under {SECRET_KEY}"))))
+}
+
+/// Whether it can be the name of a Secret. What cannot is not asked for: it would become part of a path.
+fn is_name(text: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_part =
+        |part: &str| !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-');
+    text.len() <= 253 && text.split('.').all(is_part)
 }
 
 fn missing(message: String) -> Outcome {

@@ -13,10 +13,9 @@ use super::objects::{self, Refusal};
 use super::pods::{self, Seen};
 use super::proxy::Proxies;
 use super::{ApiError, Context, key, status, while_doing};
-use crate::api::{FIELD_MANAGER, InjectedStatus, PodState, Proxy};
+use crate::api::{FIELD_MANAGER, InjectedStatus, PodState, Proxy, Reason};
 use crate::build::{
-    self, Configuration, INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY_NAMESPACE, SIDECAR, Sources,
-    UNUSED_SINCE,
+    self, INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, Object, PROXY_NAMESPACE, SIDECAR, Sources, UNUSED_SINCE,
 };
 use crate::run::Scope;
 
@@ -34,6 +33,8 @@ pub(super) struct Injected {
     pub(super) pending: Vec<String>,
     /// Those that refuse it, and why.
     pub(super) refused: Vec<String>,
+    /// Namespaces in which it cannot be made, and why; it is made in the others all the same.
+    pub(super) unmade: Vec<(Reason, String)>,
 }
 
 /// Makes each namespace with injected pods have the configuration, and looks how far the pods have it.
@@ -44,10 +45,19 @@ pub(super) async fn keep(proxy: &Proxy, proxies: &Proxies, sources: &Sources) ->
     let context = &proxies.context;
     let asking = asking(proxy, proxies).await?;
     let (has, missed): (Vec<Pod>, Vec<Pod>) = asking.into_iter().partition(|pod| sidecar_of(pod).is_some());
-    let mut hash = String::new();
+    let (mut hash, mut unmade) = (String::new(), Vec::new());
     let namespaces: BTreeSet<String> = has.iter().filter_map(ResourceExt::namespace).collect();
     for namespace in &namespaces {
-        hash = make(proxy, namespace, sources, context).await?.hash;
+        // It is the same in all of them.
+        let (object, configuration) =
+            build::injected(proxy, namespace, sources).map_err(|invalid| Refusal::Refused(invalid.to_string()))?;
+        hash = configuration.hash;
+        match make(&object, context).await {
+            Ok(()) => {}
+            Err(Refusal::Taken(words)) => unmade.push((Reason::ObjectConflict, words)),
+            Err(Refusal::Refused(words)) => unmade.push((Reason::ObjectRefused, words)),
+            Err(Refusal::Api(error)) => return Err(error.into()),
+        }
     }
     let seen = pods::ask(context, has, admin_port).await;
     pods::hurry(context, &seen, &hash).await?;
@@ -74,7 +84,7 @@ pub(super) async fn keep(proxy: &Proxy, proxies: &Proxies, sources: &Sources) ->
         missed,
         missed_pods,
     };
-    Ok(Injected { status, pending, refused })
+    Ok(Injected { status, pending, refused, unmade })
 }
 
 /// What a status says of an injected pod; of its application it says nothing.
@@ -154,20 +164,22 @@ fn has_ended(pod: &Pod) -> bool {
 }
 
 /// Makes the ConfigMap as it should be.
-async fn make(proxy: &Proxy, namespace: &str, sources: &Sources, context: &Context) -> Result<Configuration, Refusal> {
-    let (object, configuration) =
-        build::injected(proxy, namespace, sources).map_err(|invalid| Refusal::Refused(invalid.to_string()))?;
-    let live = objects::live(&context.client, &object).await?;
+async fn make(object: &Object, context: &Context) -> Result<(), Refusal> {
+    let live = objects::live(&context.client, object).await?;
     if live.as_ref().is_some_and(|live| !is_ours(live)) {
-        let name = object.value["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        return Err(Refusal::Taken(format!("ConfigMap {namespace}/{name} belongs to somebody else")));
+        let text = |field: &str| object.value["metadata"][field].as_str().unwrap_or_default().to_owned();
+        return Err(taken(&text("namespace"), &text("name")));
     }
-    let written = objects::apply_over(&context.client, &object, live).await?;
+    let written = objects::apply_over(&context.client, object, live).await?;
     if !written.live["metadata"]["annotations"][UNUSED_SINCE].is_null() {
         let live: ConfigMap = serde_json::from_value(written.live).unwrap_or_default();
         mark(context, &live, None).await?;
     }
-    Ok(configuration)
+    Ok(())
+}
+
+fn taken(namespace: &str, name: &str) -> Refusal {
+    Refusal::Taken(format!("ConfigMap {namespace}/{name} belongs to somebody else"))
 }
 
 fn is_ours(live: &Value) -> bool {
@@ -190,14 +202,14 @@ async fn ensure(proxy: &Proxy, namespace: &str, context: &Context) -> Result<(),
     let name = crate::place::injected_configuration(&home, &proxy.name_any(), namespace);
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     match api.get_opt(&name).await.map_err(while_doing("read a ConfigMap"))? {
-        Some(live) if !is_ours(&json!(live)) => {
-            Err(Refusal::Taken(format!("ConfigMap {namespace}/{name} belongs to somebody else")))
-        }
+        Some(live) if !is_ours(&json!(live)) => Err(taken(namespace, &name)),
         Some(live) if live.annotations().contains_key(UNUSED_SINCE) => Ok(mark(context, &live, None).await?),
         Some(_live) => Ok(()),
         None => {
             let sources = super::proxy::sources_or_first(proxy, context).await?;
-            make(proxy, namespace, &sources, context).await.map(drop)
+            let (object, _configuration) =
+                build::injected(proxy, namespace, &sources).map_err(|invalid| Refusal::Refused(invalid.to_string()))?;
+            make(&object, context).await
         }
     }
 }
@@ -205,16 +217,19 @@ async fn ensure(proxy: &Proxy, namespace: &str, context: &Context) -> Result<(),
 /// Takes away the ConfigMaps that no pod has needed for a minute, those of Proxies that are gone among them.
 ///
 /// # Errors
-/// The API server does not do its part.
+/// The API server does not do its part, for one of them; the others are looked at all the same.
 pub async fn sweep(context: &Context, scope: &Scope) -> Result<(), ApiError> {
     let selector = format!("app.kubernetes.io/component={INJECTION},{MANAGED_BY}={FIELD_MANAGER}");
+    let mut failed = Ok(());
     for api in scope.apis::<ConfigMap>(&context.client) {
         let listed = api.list(&ListParams::default().labels(&selector)).await;
         for config_map in listed.map_err(while_doing("list ConfigMaps"))?.items {
-            sweep_one(context, &config_map).await?;
+            if let Err(error) = sweep_one(context, &config_map).await {
+                failed = Err(error);
+            }
         }
     }
-    Ok(())
+    failed
 }
 
 async fn sweep_one(context: &Context, config_map: &ConfigMap) -> Result<(), ApiError> {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::Store;
-use kube::{Client, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use waybill_ops::clock::Clock;
 
 use crate::admin::{Hanging, InForce, Limits};
@@ -152,6 +152,16 @@ fn after_api_error(error: &ApiError, pace: Pace) -> Action {
         // It was read before it changed; the change is on its way here.
         kube::Error::Api(status) if status.code == 409 => Action::requeue(pace.retry_min / 4),
         _other => Action::requeue(pace.retry_min * 5),
+    }
+}
+
+/// The Broker of this name, if there is one.
+async fn broker_of(context: &Context, namespace: &str, name: &str) -> Result<Option<Broker>, ApiError> {
+    match Api::namespaced(context.client.clone(), namespace).get_opt(name).await {
+        Ok(broker) => Ok(broker),
+        // The definition of the kind is gone, and all Brokers with it: what is to be deleted must not wait for one.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(while_doing("look up the Broker")(error)),
     }
 }
 

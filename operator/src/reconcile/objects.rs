@@ -71,7 +71,7 @@ pub(super) async fn apply_over(client: &Client, object: &Object, live: Option<Va
     let mut drifted = false;
     if let Some(live) = live {
         let owner = "/metadata/ownerReferences/0/uid";
-        if live.pointer(owner) != wanted.pointer(owner) {
+        if live.pointer(owner) != wanted.pointer(owner) && !is_left_behind(&live, &wanted) {
             return Err(Refusal::Taken(format!("{} {name} belongs to somebody else", object.resource.kind)));
         }
         if covers(&live, &wanted) {
@@ -93,6 +93,12 @@ pub(super) async fn apply_over(client: &Client, object: &Object, live: Option<Va
         }
         Err(error) => Err(Refusal::Api(while_doing("apply an object")(error))),
     }
+}
+
+/// Whether it was made for a resource of this name that is gone, and was left behind without an owner: `--cascade=orphan`.
+fn is_left_behind(live: &Value, wanted: &Value) -> bool {
+    let owners = live.pointer("/metadata/ownerReferences").and_then(Value::as_array);
+    owners.is_none_or(Vec::is_empty) && covers(&live["metadata"]["labels"], &wanted["metadata"]["labels"])
 }
 
 /// Makes all objects so, in their order, and tells people of what somebody else had changed. The answer: as they are now.

@@ -15,9 +15,9 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::status::{self, Outcome};
-use super::{ApiError, Context, Kind, finalizer, key, while_doing};
+use super::{ApiError, Context, Kind, finalizer, key};
 use crate::admin::{AdminError, Applied, Connection};
-use crate::api::{AppliedStatus, Broker, BrokerRef, ConditionStatus, DeletionPolicy, Reason};
+use crate::api::{AppliedStatus, BrokerRef, ConditionStatus, DeletionPolicy, Reason};
 
 /// Brokers that are asked at once for one resource.
 const BROKERS_AT_ONCE: usize = 8;
@@ -207,8 +207,7 @@ pub(super) struct Brokers {
 /// The brokers. None: there is no such Broker.
 pub(super) async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Brokers>, ApiError> {
     let namespace = object.namespace().unwrap_or_default();
-    let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
-    let broker = api.get_opt(&object.broker_ref().name).await.map_err(while_doing("look up the Broker"))?;
+    let broker = super::broker_of(context, &namespace, &object.broker_ref().name).await?;
     Ok(broker.map(|broker| {
         let there = broker.status.as_ref().map_or(0, |status| status.replicas);
         let numbers = 0..broker.spec.replicas.max(there);

@@ -14,7 +14,7 @@ use super::objects::{self, Refusal};
 use super::pods::{self, Seen};
 use super::status::{self, Outcome};
 use super::{ApiError, Context, key, while_doing};
-use crate::api::{Broker, Condition, InjectedStatus, PodState, Proxy, ProxyStatus, Reason};
+use crate::api::{Condition, InjectedStatus, PodState, Proxy, ProxyStatus, Reason};
 use crate::build::{self, Object, PROXY, ProxyObjects, Sources};
 use crate::place;
 use crate::run::Scope;
@@ -129,8 +129,7 @@ pub(super) async fn sources(proxy: &Proxy, context: &Context) -> Result<Option<S
     }
     let Some(broker_ref) = &proxy.spec.broker_ref else { return Ok(None) };
     let namespace = proxy.namespace().unwrap_or_default();
-    let api: Api<Broker> = Api::namespaced(context.client.clone(), &namespace);
-    let broker = api.get_opt(&broker_ref.name).await.map_err(while_doing("look up the Broker"))?;
+    let broker = super::broker_of(context, &namespace, &broker_ref.name).await?;
     Ok(broker.map(|broker| {
         // Brokers that are to go still give out what they have.
         let there = broker.status.as_ref().map_or(0, |status| status.replicas);
@@ -249,6 +248,10 @@ fn outcome(counts: &Counts, seen: &[Seen], hash: &str, injected: &Injected) -> O
         (Reason::RollingOut, format!("{updated} of {wanted} pods are as they should be, {ready} are ready"))
     } else if ready < wanted {
         (Reason::PodsNotReady, pods)
+    } else if let Some((reason, _)) = injected.unmade.first() {
+        // The pods of these namespaces would be told as pending for ever.
+        let words: Vec<String> = injected.unmade.iter().map(|(_, words)| words.clone()).collect();
+        (*reason, format!("injected sidecars keep the configuration that they have: {}", in_words(&words)))
     } else if !pending.is_empty() {
         (Reason::ConfigurationPending, format!("not known to have the configuration yet: {}", in_words(&pending)))
     } else if *missed > 0 {

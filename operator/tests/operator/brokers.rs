@@ -215,6 +215,23 @@ async fn what_belongs_to_somebody_else_is_not_touched() {
 }
 
 #[tokio::test]
+async fn what_was_left_behind_without_an_owner_is_taken_up_again() {
+    let rig = rig(&json!({}));
+    rig.settle().await;
+    // As `kubectl delete broker main --cascade=orphan` and another `kubectl apply` leave it.
+    let kinds = ["serviceaccounts", "configmaps", "services", "poddisruptionbudgets", "statefulsets"];
+    for kind in kinds {
+        rig.api.edit(kind, SET, |object| object["metadata"]["ownerReferences"] = json!([]));
+    }
+    rig.settle().await;
+    assert_eq!(told(&rig).0, Reason::PodsReady);
+    for kind in kinds {
+        let owner = &rig.api.get(kind, SET).expect("it is there")["metadata"]["ownerReferences"][0]["name"];
+        assert_eq!(*owner, "main", "{kind}");
+    }
+}
+
+#[tokio::test]
 async fn a_refusal_of_the_server_is_told_in_its_words_also_that_the_namespace_goes() {
     let rig = rig(&json!({}));
     rig.api.fail(Fault { method: "PATCH", path: "/statefulsets", code: 403, times: 1 });

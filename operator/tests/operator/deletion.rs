@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use waybill_protocol::remoting::codes::response;
 
+use crate::fake_api::Fault;
 use crate::rig::{GROUPS, Rig, START_MS, TOPICS, TestBroker, after, group, nobody, refuse_all, topic};
 
 async fn applied(rig: &Rig, spec: Value) {
@@ -133,4 +134,17 @@ async fn brokers_that_do_not_answer_or_refuse_are_waited_for_five_minutes() {
             assert_eq!(told(&rig, "Retained"), [format!("topic orders may stay on brokers: {address}: {why}")]);
         }
     }
+}
+
+#[tokio::test]
+async fn the_definition_of_brokers_may_be_gone_before_a_topic() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    applied(&rig, json!({ "deletionPolicy": "Delete" })).await;
+    rig.api.delete(TOPICS, "orders");
+    // As the API server answers about kinds that it does not know: "404 page not found", which is no Status that says NotFound.
+    rig.api.fail(Fault { method: "GET", path: "/brokers/main", code: 404, times: 1 });
+    rig.topic("orders").await;
+    assert!(rig.api.get(TOPICS, "orders").is_none(), "the resource goes");
+    assert_eq!(rig.api.faults_left(), 0);
 }

@@ -206,3 +206,22 @@ async fn a_broker_that_is_to_go_hears_of_changes_and_may_be_gone_already() {
     assert_eq!(two.rig.told(GROUPS, "g").1, Reason::Applied);
     assert_eq!(two.rig.status(GROUPS, "g").brokers, 1);
 }
+
+#[tokio::test]
+async fn a_stateful_set_that_somebody_deletes_meanwhile_comes_back_with_the_broker_that_is_to_go() {
+    let two = Two::start().await;
+    two.goes.send("t").await;
+    two.rig.scale(1);
+    two.step().await;
+    two.read_file();
+    assert_eq!(two.step().await, 2);
+    // With --cascade=orphan the pods stay, and the next set has them.
+    two.rig.api.delete("statefulsets", SET);
+    assert_eq!(two.step().await, 2, "what is in it is not left behind");
+    let file = two.rig.api.get("configmaps", SET).expect("it is there")["data"].to_string();
+    assert!(file.contains("readOnlyBrokers"), "it goes on draining: {file}");
+    two.step().await;
+    assert_eq!(two.told().1, "main-broker-1 is to go, and still has 1 unread (in t)");
+    two.ack(&two.receive().await).await;
+    assert_eq!(two.step().await, 1);
+}

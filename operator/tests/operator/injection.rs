@@ -9,7 +9,7 @@ use crate::proxies::restricted;
 use crate::proxy_rig::ProxyRig;
 use crate::rig::START_MS;
 
-const MAP: &str = "waybill-sidecar-edge";
+pub(crate) const MAP: &str = "waybill-sidecar-edge";
 
 pub(crate) fn pod(labels: Value, spec: Value) -> Value {
     json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "generateName": "app-", "labels": labels }, "spec": spec })
@@ -39,29 +39,29 @@ pub(crate) fn admitted(pod: &Value, answer: &Value) -> (Value, Vec<String>) {
     (pod, warnings.iter().map(|warning| warning.as_str().expect("text").to_owned()).collect())
 }
 
-struct Webhook {
-    rig: ProxyRig,
+pub(crate) struct Webhook {
+    pub(crate) rig: ProxyRig,
 }
 
 impl Webhook {
     /// In front of a Proxy "edge" in the namespace "default".
-    fn new(spec: Value) -> Self {
+    pub(crate) fn new(spec: Value) -> Self {
         let rig = ProxyRig::new();
         rig.put(spec);
         Self { rig }
     }
 
-    async fn ask(&self, namespace: &str, pod: &Value) -> (Value, Vec<String>) {
+    pub(crate) async fn ask(&self, namespace: &str, pod: &Value) -> (Value, Vec<String>) {
         let said = answer(&review(namespace, pod), &self.rig.context(), &self.rig.scope).await.expect("an answer");
         admitted(pod, &said)
     }
 
-    fn map(&self, namespace: &str, name: &str) -> Option<Value> {
+    pub(crate) fn map(&self, namespace: &str, name: &str) -> Option<Value> {
         self.rig.rig.api.get_in(namespace, "configmaps", name)
     }
 
     /// The pod runs, with its sidecar at this address.
-    fn runs(&self, namespace: &str, name: &str, pod: &Value, ip: &str) {
+    pub(crate) fn runs(&self, namespace: &str, name: &str, pod: &Value, ip: &str) {
         let mut pod = pod.clone();
         pod["metadata"]["name"] = json!(name);
         pod["metadata"]["namespace"] = json!(namespace);
@@ -76,11 +76,11 @@ impl Webhook {
     }
 }
 
-fn wants() -> Value {
+pub(crate) fn wants() -> Value {
     json!({ "waybill.dev/inject": "edge" })
 }
 
-fn plain() -> Value {
+pub(crate) fn plain() -> Value {
     pod(wants(), json!({ "containers": [{ "name": "app", "image": "app:1" }] }))
 }
 

@@ -292,3 +292,31 @@ async fn a_secret_that_cannot_be_read_for_the_moment_locks_nobody_out() {
     users.settle().await;
     assert_eq!(users.access_keys("edge"), ["later", "shop"]);
 }
+
+#[tokio::test]
+async fn a_user_without_a_secret_to_be_had_keeps_no_other_from_its_proxies() {
+    let users = Users::new();
+    users.put(&proxy("edge", true));
+    users.put(&user("former", json!({})));
+    users.settle().await;
+    // As if the definition of the kind were an older one: what is no name must not become part of a path.
+    for (name, secret) in [("blank", "a b"), ("query", "?limit=1"), ("path", "../secrets/edge-proxy-users")] {
+        users.put(&user(name, json!({ "secretRef": { "name": secret } })));
+    }
+    users.put(&user(&"long".repeat(61), json!({ "accessKey": "long" })));
+    users.rig.api.fail(Fault { method: "POST", path: "/secrets", code: 403, times: 1 });
+    users.put(&user("quota", json!({})));
+    users.user("quota").await;
+    users.rig.api.delete(USERS, "former");
+    users.settle().await;
+    assert_eq!(users.access_keys("edge"), ["quota"], "who is deleted is out, and who has a secret is in");
+    for name in ["blank", "query", "path", &"long".repeat(61)] {
+        assert_eq!(users.told(name), (ConditionType::Degraded, Reason::CredentialsMissing), "{name}");
+    }
+    users.rig.api.delete(SECRETS, "quota-credentials");
+    users.rig.api.fail(Fault { method: "POST", path: "/secrets", code: 403, times: 2 });
+    users.proxy("edge").await;
+    users.user("quota").await;
+    assert_eq!(users.access_keys("edge"), Vec::<String>::new(), "its old secret key is void");
+    assert_eq!(users.told("quota"), (ConditionType::Degraded, Reason::CredentialsMissing));
+}

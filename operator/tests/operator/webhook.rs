@@ -22,7 +22,7 @@ use crate::proxy_rig::ProxyRig;
 
 const CONFIGURATION: &str = "waybill-system";
 
-fn webhook(source: Source) -> Webhook {
+pub(crate) fn webhook(source: Source) -> Webhook {
     Webhook {
         namespace: "default".to_owned(),
         service: "waybill-operator".to_owned(),
@@ -33,7 +33,7 @@ fn webhook(source: Source) -> Webhook {
 }
 
 /// As the chart makes it, with an entry of somebody else.
-fn configuration() -> Value {
+pub(crate) fn configuration() -> Value {
     let entry = |name: &str, service: &str| json!({ "name": name, "sideEffects": "NoneOnDryRun", "clientConfig": { "service": { "namespace": "default", "name": service, "path": "/inject" } } });
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
@@ -42,7 +42,7 @@ fn configuration() -> Value {
 }
 
 /// One question, as the API server asks it.
-async fn ask(port: u16, bundle: &str, path: &str, body: &str) -> Result<(u16, String), String> {
+pub(crate) async fn ask(port: u16, bundle: &str, path: &str, body: &str) -> Result<(u16, String), String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("an authority");
@@ -67,15 +67,15 @@ async fn ask(port: u16, bundle: &str, path: &str, body: &str) -> Result<(u16, St
     Ok((code, body.to_owned()))
 }
 
-struct Server {
-    port: u16,
+pub(crate) struct Server {
+    pub(crate) port: u16,
     ready: Arc<AtomicBool>,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<Result<(), rustls::Error>>,
 }
 
 impl Server {
-    async fn start(rig: &ProxyRig, source: Source) -> Self {
+    pub(crate) async fn start(rig: &ProxyRig, source: Source) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let (ready, stop) = (Arc::<AtomicBool>::default(), CancellationToken::new());
@@ -83,7 +83,7 @@ impl Server {
         Self { port, ready, stop, task: tokio::spawn(serving) }
     }
 
-    async fn until_ready(&self) {
+    pub(crate) async fn until_ready(&self) {
         let waiting = async {
             while !self.ready.load(Ordering::Relaxed) {
                 tokio::time::sleep(Duration::from_millis(10)).await;
@@ -92,7 +92,7 @@ impl Server {
         tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("a certificate");
     }
 
-    async fn stop(self) {
+    pub(crate) async fn stop(self) {
         self.stop.cancel();
         self.task.await.expect("it ends by itself").expect("TLS");
     }
