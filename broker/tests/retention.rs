@@ -496,3 +496,31 @@ async fn a_topic_can_keep_its_messages_for_a_shorter_time() {
     assert_eq!(rig.drain_ids("g", "short").await, expected);
     assert_eq!(bounds(&rig, "long").await, (0, 600));
 }
+
+#[tokio::test]
+async fn a_topic_cannot_keep_its_messages_longer_than_the_broker() {
+    let rig = rig();
+    let put = async |queues: i32, attributes: &str| {
+        let header = CreateTopicRequestHeader {
+            attributes: Some(attributes.into()),
+            ..CreateTopicRequestHeader::new("t", queues)
+        };
+        rig.call(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await
+    };
+    let refused = put(1, "+reserve.time=73").await;
+    assert_eq!(refused.code, response::INVALID_PARAMETER);
+    let why = refused.remark.unwrap_or_default();
+    assert!(why.contains("reserve.time is 73 hours") && why.contains("72 hours at most (fileReservedTime)"), "{why}");
+    assert!(rig.broker.core().catalog().topic("t").is_none());
+    assert_eq!(put(1, "+reserve.time=72").await.code, response::SUCCESS);
+    let mut shorter = rig.broker.in_force().as_ref().clone();
+    shorter.file_reserved_time = 24;
+    rig.broker.reconfigure(&shorter).unwrap();
+    // What it has it may keep, so that other settings can still be changed; but it gets it no more.
+    assert_eq!(put(2, "").await.code, response::SUCCESS);
+    assert_eq!(put(2, "+reserve.time=72").await.code, response::SUCCESS);
+    assert_eq!(put(2, "+reserve.time=48").await.code, response::INVALID_PARAMETER);
+    assert_eq!(put(2, "-reserve.time").await.code, response::SUCCESS);
+    assert_eq!(put(2, "+reserve.time=72").await.code, response::INVALID_PARAMETER);
+    assert_eq!(put(2, "+reserve.time=24").await.code, response::SUCCESS);
+}

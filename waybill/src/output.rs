@@ -46,6 +46,12 @@ pub(crate) fn progress(format: Format, text: &str) {
     }
 }
 
+/// So many of something: `1 message`, `2 messages`.
+pub(crate) fn counted(count: impl Into<i128>, one: &str, more: &str) -> String {
+    let count = count.into();
+    format!("{count} {}", if count == 1 { one } else { more })
+}
+
 /// Rows in columns as wide as they need to be; the first row is the heading.
 pub(crate) fn table<const N: usize>(heading: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let rows: Vec<[String; N]> = std::iter::once(heading.map(str::to_owned)).chain(rows).collect();
@@ -63,6 +69,12 @@ pub(crate) fn table<const N: usize>(heading: [&str; N], rows: impl IntoIterator<
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_not_many() {
+        let all = [0_u64, 1, 2].map(|count| counted(count, "retry", "retries"));
+        assert_eq!(all, ["0 retries", "1 retry", "2 retries"]);
+    }
 
     #[test]
     fn columns_are_as_wide_as_needed() {

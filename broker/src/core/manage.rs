@@ -10,7 +10,7 @@ use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
 
 use super::shrink::{ReadQueues, Reader};
 use super::{Core, GroupTopic, Slot};
-use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer};
+use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer, reserved_hours};
 use crate::error::BrokerError;
 use crate::lease::{Ledger, schema};
 use crate::store::{Admit, Batch, Commit, Keyspace};
@@ -19,8 +19,8 @@ impl Core {
     /// Creates a topic or replaces its settings by what `make` says, which is shown the old ones.
     ///
     /// # Errors
-    /// An illegal name, settings out of range, or fewer queues to read while one that would go holds messages that a group has
-    /// not finished.
+    /// An illegal name, settings out of range, a `reserve.time` longer than this broker keeps messages, or fewer queues to read while
+    /// one that would go holds messages that a group has not finished.
     pub async fn put_topic(
         &self,
         name: &str,
@@ -37,6 +37,7 @@ impl Core {
             let mut writer = self.catalog.writer();
             let old = self.catalog.topic(name);
             let wanted = make(old.as_ref().map(|old| &old.config))?;
+            self.check_reserved(old.as_ref().map(|old| &old.config), &wanted)?;
             let change = old.as_ref().and_then(|old| Some((old, ReadQueues::lowered(&old.config, &wanted)?)));
             // Held until the new settings can be seen: no send comes between the look and the change.
             let counters = match (&queues, &change) {
@@ -61,6 +62,20 @@ impl Core {
             info!(topic = info.config.topic_name, queues = info.config.write_queue_nums, "topic created or changed");
         }
         Ok(info)
+    }
+
+    /// The log goes for all topics alike, so a longer time than that would be a promise that is not kept. What a topic has already is let
+    /// be: the broker's time may have become shorter since, and other settings can still be changed.
+    fn check_reserved(&self, old: Option<&TopicConfig>, wanted: &TopicConfig) -> Result<(), BrokerError> {
+        let all = self.config.load().file_reserved_time;
+        match reserved_hours(wanted) {
+            Some(hours) if hours.unsigned_abs() > all && old.and_then(reserved_hours) != Some(hours) => {
+                Err(BrokerError::InvalidParameter(format!(
+                    "reserve.time is {hours} hours, but this broker keeps messages of all topics for {all} hours at most (fileReservedTime)"
+                )))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Deletes a topic with its messages and everything that groups know about it. Nothing happens if it does not exist.

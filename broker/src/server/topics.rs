@@ -44,6 +44,7 @@ pub(super) fn get(broker: &Broker, command: &Command) -> Answer {
     let mut answer = ok_json(&topic.config);
     // Ours, for `waybill topic describe`.
     answer.ext.set_number("delayedMessages", core.delayed(&topic));
+    answer.ext.set_number("fileReservedTime", broker.in_force().file_reserved_time);
     Ok(answer)
 }
 

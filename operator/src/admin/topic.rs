@@ -13,6 +13,8 @@ use super::{AdminError, Applied, Connection};
 const MESSAGE_TYPE: &str = "message.type";
 /// The type of a topic without that attribute.
 const NORMAL: &str = "NORMAL";
+/// The attribute that holds the hours after which messages go; absent or -1: as all messages of the broker.
+const RESERVE_TIME: &str = "reserve.time";
 
 /// What a topic is to be like. Everything else about it stays as it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub struct TopicSettings {
     pub write_queues: i32,
     /// Bits: 4 read, 2 write.
     pub perm: i32,
+    /// Hours after which its messages go; None: as all messages of the broker.
+    pub retention_hours: Option<i64>,
 }
 
 impl TopicSettings {
@@ -40,6 +44,13 @@ impl TopicSettings {
             return Ok(Applied::Unchanged);
         }
         let kept = existing.clone().unwrap_or_default();
+        let mut attributes = format!("+{MESSAGE_TYPE}={}", self.message_type);
+        match self.retention_hours {
+            Some(hours) => attributes.push_str(&format!(",+{RESERVE_TIME}={hours}")),
+            // Only what is there can be taken away.
+            None if kept.attributes.contains_key(RESERVE_TIME) => attributes.push_str(&format!(",-{RESERVE_TIME}")),
+            None => {}
+        }
         let header = CreateTopicRequestHeader {
             topic: self.name.clone(),
             default_topic: "TBW102".to_owned(),
@@ -49,7 +60,7 @@ impl TopicSettings {
             topic_filter_type: kept.topic_filter_type,
             topic_sys_flag: Some(kept.topic_sys_flag),
             order: kept.order,
-            attributes: Some(format!("+{MESSAGE_TYPE}={}", self.message_type)),
+            attributes: Some(attributes),
             force: None,
         };
         broker.demand(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await?;
@@ -61,7 +72,12 @@ impl TopicSettings {
             && config.read_queue_nums == self.read_queues
             && config.write_queue_nums == self.write_queues
             && config.perm == self.perm
+            && retention_hours(config) == self.retention_hours
     }
+}
+
+fn retention_hours(config: &TopicConfig) -> Option<i64> {
+    config.attributes.get(RESERVE_TIME)?.parse().ok().filter(|hours| *hours > 0)
 }
 
 /// Whether the broker has no message of the topic in its store. A topic that it does not have is empty.

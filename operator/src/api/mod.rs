@@ -24,7 +24,7 @@ pub use proxy::{
     Autoscaling, Batch, InjectedStatus, Injection, Proxy, ProxyService, ProxySpec, ProxyStatus, ProxyTls, Renewal,
     ServiceType, Shutdown, ShutdownPolicy,
 };
-pub use topic::{MessageType, Permission, Topic, TopicSpec};
+pub use topic::{MessageType, Permission, Topic, TopicRetention, TopicSpec};
 pub use user::{ProxyRef, SecretRef, User, UserAction, UserDecision, UserPermission, UserSpec, UserStatus};
 
 /// The group of all kinds.

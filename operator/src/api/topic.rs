@@ -60,6 +60,9 @@ pub struct TopicSpec {
     /// What clients may do with it.
     #[serde(default)]
     pub permission: Permission,
+    /// How long its messages are kept. Absent: as long as the brokers keep those of all topics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<TopicRetention>,
     /// What becomes of the topic on the brokers when this resource is deleted.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
@@ -92,6 +95,14 @@ pub enum Permission {
     ReadOnly,
     /// Send only.
     WriteOnly,
+}
+
+/// How long the messages of a topic are kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct TopicRetention {
+    /// Hours after which they go, consumed or not. No more than retention.hours of the Broker, which counts for all topics: brokers refuse it.
+    #[schemars(range(min = 1, max = 876_000))]
+    pub hours: i64,
 }
 
 fn queues() -> i32 {

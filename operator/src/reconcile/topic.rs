@@ -45,7 +45,8 @@ impl OnBrokers for Topic {
             Permission::WriteOnly => 2,
         };
         let message_type = self.spec.message_type.on_broker();
-        Ok(TopicSettings { name, message_type, read_queues, write_queues, perm })
+        let retention_hours = self.spec.retention.map(|retention| retention.hours);
+        Ok(TopicSettings { name, message_type, read_queues, write_queues, perm, retention_hours })
     }
 
     async fn apply(settings: &TopicSettings, broker: &mut Connection) -> Result<Applied, AdminError> {

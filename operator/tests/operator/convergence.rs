@@ -131,6 +131,46 @@ async fn what_happens_again_is_counted_at_its_event() {
 }
 
 #[tokio::test]
+async fn a_topic_keeps_its_messages_as_long_as_it_says() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    let hours = || broker.topic("orders").expect("it is there").attributes.get("reserve.time").cloned();
+    let put = async |spec| {
+        rig.api.put(&topic("orders", spec));
+        rig.topic("orders").await;
+    };
+    put(json!({ "messageType": "DELAY", "retention": { "hours": 12 } })).await;
+    assert_eq!((hours().as_deref(), rig.told(TOPICS, "orders").1), (Some("12"), Reason::Applied));
+    assert_eq!(broker.topic("orders").expect("it is there").attributes["message.type"], "DELAY");
+
+    for somebody in [Some("6"), Some("-1"), None] {
+        let events = rig.api.events().len();
+        broker.set_attribute("orders", "reserve.time", somebody).await;
+        rig.topic("orders").await;
+        assert_eq!(hours().as_deref(), Some("12"), "put back after {somebody:?}");
+        assert_eq!(rig.api.events().len(), events + 1, "{:?}", rig.api.events());
+        assert_eq!(rig.api.events()[events].0, "DriftCorrected");
+    }
+
+    put(json!({ "messageType": "DELAY" })).await;
+    assert_eq!(hours(), None, "taken back");
+    // Both ways to say that it has no time of its own are one.
+    broker.set_attribute("orders", "reserve.time", Some("-1")).await;
+    let changes = broker.changes();
+    rig.topic("orders").await;
+    assert_eq!((broker.changes(), hours().as_deref()), (changes, Some("-1")));
+
+    put(json!({ "messageType": "DELAY", "retention": { "hours": 73 } })).await;
+    let (condition, reason, message) = rig.told(TOPICS, "orders");
+    assert_eq!((condition, reason), (ConditionType::Degraded, Reason::BrokerRefused));
+    let said = "reserve.time is 73 hours, but this broker keeps messages of all topics for 72 hours at most";
+    assert!(message.contains(said), "{message}");
+    assert_eq!(hours().as_deref(), Some("-1"), "nothing was changed");
+    put(json!({ "messageType": "DELAY", "retention": { "hours": 72 } })).await;
+    assert_eq!((hours().as_deref(), rig.told(TOPICS, "orders").1), (Some("72"), Reason::Applied));
+}
+
+#[tokio::test]
 async fn a_bad_edit_is_named_and_its_correction_applied() {
     let broker = TestBroker::start().await;
     let rig = Rig::new([broker.address.as_str()]);

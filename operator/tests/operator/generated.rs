@@ -12,12 +12,15 @@ fn topics() -> impl Strategy<Value = Value> {
     let permissions = prop::sample::select(vec!["ReadWrite", "ReadOnly", "WriteOnly"]);
     let policies = prop::sample::select(vec!["Retain", "Delete", "DeleteIfEmpty"]);
     let queues = (1..=1024).prop_flat_map(|queues| (Just(queues), prop::option::of(1..=queues)));
-    (types, permissions, policies, queues, prop::option::of("[A-Za-z0-9_%|-]{1,127}")).prop_map(
-        |(kind, permission, policy, (queues, write), name)| {
+    let name = prop::option::of("[A-Za-z0-9_%|-]{1,127}");
+    let hours = prop::option::of(1..=72_i64);
+    (types, permissions, policies, queues, name, hours).prop_map(
+        |(kind, permission, policy, (queues, write), name, hours)| {
             let mut spec =
                 json!({ "messageType": kind, "permission": permission, "deletionPolicy": policy, "queues": queues });
             set(&mut spec, "writeQueues", write);
             set(&mut spec, "topicName", name);
+            set(&mut spec, "retention", hours.map(|hours| json!({ "hours": hours })));
             spec
         },
     )

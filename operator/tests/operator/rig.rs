@@ -85,6 +85,19 @@ impl TestBroker {
         self.broker.core().put_topic(name, set).await.expect("set");
     }
 
+    /// Somebody changes an attribute of a topic behind the operator's back; None takes it away.
+    pub(crate) async fn set_attribute(&self, name: &str, key: &str, value: Option<&str>) {
+        let set = |old: Option<&TopicConfig>| {
+            let mut config = old.cloned().expect("it is there");
+            match value {
+                Some(value) => config.attributes.insert(key.to_owned(), value.to_owned()),
+                None => config.attributes.remove(key),
+            };
+            Ok(config)
+        };
+        self.broker.core().put_topic(name, set).await.expect("set");
+    }
+
     pub(crate) async fn send(&self, topic: &str) {
         assert_eq!(self.send_with(topic, 0, "").await, response::SUCCESS);
     }

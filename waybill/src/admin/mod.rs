@@ -4,6 +4,7 @@ pub(crate) mod group;
 pub(crate) mod lease;
 pub(crate) mod message;
 mod overrides;
+mod retention;
 pub(crate) mod topic;
 
 use std::sync::Arc;

@@ -10,6 +10,7 @@ use waybill_protocol::remoting::{
     OffsetResponseHeader, QueueRequestHeader, TopicConfig, TopicConfigTable,
 };
 
+use super::retention::{self, Retention};
 use super::{Address, Broker, body};
 use crate::exit::Failure;
 use crate::names;
@@ -37,6 +38,7 @@ Examples:
   waybill topic create orders
   waybill topic create orders --type fifo --queues 16
   waybill topic create orders --queues 32 --update
+  waybill topic create orders --retention 12h --update
 
 Fewer queues, without hiding what is still in them: lower the number to write to, let the consumers finish, lower the other:
   waybill topic create orders --write-queues 4 --update
@@ -90,6 +92,10 @@ pub(crate) struct CreateArgs {
     /// What clients may do with it; read-write for a new topic
     #[arg(long, value_enum)]
     permission: Option<Permission>,
+    /// How long its messages are kept, consumed or not: hours or days (12h, 3d), no longer than the broker keeps messages of all topics
+    /// (fileReservedTime); default is as long as that
+    #[arg(long, value_name = "TIME|default", value_parser = retention::parse)]
+    retention: Option<Retention>,
     /// Change the topic if it exists with other settings
     #[arg(long)]
     update: bool,
@@ -125,6 +131,9 @@ struct Topic {
     read_queues: i32,
     write_queues: i32,
     permission: &'static str,
+    /// Hours after which its messages go, if that is not the broker's time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retention_hours: Option<i64>,
 }
 
 /// A topic and how much is in it.
@@ -137,6 +146,9 @@ struct Described {
     /// Messages that wait for their time, if the broker says.
     #[serde(skip_serializing_if = "Option::is_none")]
     delayed: Option<u64>,
+    /// Hours after which messages of all topics go, if the broker says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    broker_retention_hours: Option<i64>,
     queues: Vec<Queue>,
 }
 
@@ -185,6 +197,9 @@ impl CreateArgs {
             Some(Permission::Write) => wanted.perm = 2,
             None => {}
         }
+        if let Some(retention) = self.retention {
+            retention.set(&mut wanted.attributes);
+        }
         wanted
     }
 }
@@ -193,6 +208,7 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
     let broker = args.name.address.broker();
     let existing = broker.topic(&args.name.name).await?;
     let wanted = args.wanted(existing.as_ref());
+    let attributes = changes(existing.as_ref().map(|existing| &existing.attributes), &wanted.attributes);
     let (existing, topic) = (existing.map(Topic::from), Topic::from(wanted.clone()));
     let done = match &existing {
         Some(existing) if existing.settings() == topic.settings() => "exists already",
@@ -202,8 +218,6 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
                 .hint("--update changes it"));
         }
         _other => {
-            let attributes: Vec<String> =
-                wanted.attributes.iter().map(|(key, value)| format!("+{key}={value}")).collect();
             let header = CreateTopicRequestHeader {
                 topic: wanted.topic_name.clone(),
                 default_topic: "TBW102".to_owned(),
@@ -213,7 +227,7 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
                 topic_filter_type: wanted.topic_filter_type.clone(),
                 topic_sys_flag: Some(0),
                 order: false,
-                attributes: Some(attributes.join(",")),
+                attributes: Some(attributes),
                 force: None,
             };
             broker.demand(Remoting::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&header)).await?;
@@ -222,6 +236,13 @@ async fn create(args: CreateArgs, format: Format) -> Result<(), Failure> {
     };
     let printed = serde_json::json!({"topic": topic, "result": done});
     output::print(format, &printed, |_json| format!("topic {} {done}: {}", topic.name, topic.settings()))
+}
+
+/// What makes one set of attributes the other, as brokers read it. Only what is there can be taken away.
+fn changes(old: Option<&BTreeMap<String, String>>, wanted: &BTreeMap<String, String>) -> String {
+    let gone = old.into_iter().flatten().map(|(key, _)| key).filter(|key| !wanted.contains_key(*key));
+    let set = wanted.iter().map(|(key, value)| format!("+{key}={value}"));
+    set.chain(gone.map(|key| format!("-{key}"))).collect::<Vec<_>>().join(",")
 }
 
 async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
@@ -242,15 +263,17 @@ async fn list(args: ListArgs, format: Format) -> Result<(), Failure> {
     output::print(format, &topics, |topics| {
         let rows = topics.iter().map(|topic| {
             let queues = format!("{}/{}", topic.read_queues, topic.write_queues);
-            [topic.name.clone(), topic.message_type.clone(), queues, topic.permission.to_owned()]
+            let kept = topic.retention_hours.map_or_else(|| "-".to_owned(), retention::text);
+            [topic.name.clone(), topic.message_type.clone(), queues, topic.permission.to_owned(), kept]
         });
-        output::table(["TOPIC", "TYPE", "QUEUES (READ/WRITE)", "PERMISSION"], rows)
+        output::table(["TOPIC", "TYPE", "QUEUES (READ/WRITE)", "PERMISSION", "RETENTION"], rows)
     })
 }
 
 async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
     let broker = args.address.broker();
-    let config = broker.topic(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let answer = broker.topic_answer(&args.name).await?.ok_or_else(|| missing(&args.name))?;
+    let config: TopicConfig = body(&answer)?;
     let mut queues = Vec::new();
     for id in 0..config.read_queue_nums.max(config.write_queue_nums) {
         let header = QueueRequestHeader { topic: args.name.clone(), queue_id: id };
@@ -262,23 +285,35 @@ async fn describe(args: NameArgs, format: Format) -> Result<(), Failure> {
         });
     }
     let attributes = config.attributes.clone();
-    let delayed = broker.delayed(&args.name).await?;
-    let described = Described { topic: Topic::from(config), attributes, delayed, queues };
+    let delayed = delayed(&answer);
+    // Only Waybill's brokers say it.
+    let broker_retention_hours = answer.ext.get("fileReservedTime").and_then(|hours| hours.parse().ok());
+    let described = Described { topic: Topic::from(config), attributes, delayed, broker_retention_hours, queues };
     output::print(format, &described, |described| {
         let rows = described.queues.iter().map(|queue| {
             let held = queue.next_offset - queue.min_offset;
             [i64::from(queue.id), queue.min_offset, queue.next_offset, held].map(|number| number.to_string())
         });
         let topic = &described.topic;
-        let delayed = described.delayed.map(|count| format!("\n{count} delayed messages wait for their time"));
+        let kept = described.kept_by_broker();
+        let delayed = described.delayed.map(|count| {
+            let waiting = ["delayed message waits for its time", "delayed messages wait for their time"];
+            format!("\n{}", output::counted(count, waiting[0], waiting[1]))
+        });
         format!(
-            "topic {}: {}{}\n\n{}",
+            "topic {}: {}{}{}\n\n{}",
             topic.name,
             topic.settings(),
+            kept.unwrap_or_default(),
             delayed.unwrap_or_default(),
             output::table(["QUEUE", "MIN OFFSET", "NEXT OFFSET", "MESSAGES"], rows)
         )
     })
+}
+
+/// Messages of a topic that wait for their time, if the broker says: only Waybill's do.
+fn delayed(answer: &Remoting) -> Option<u64> {
+    answer.ext.get("delayedMessages").and_then(|count| count.parse().ok())
 }
 
 async fn delete(args: NameArgs, format: Format) -> Result<(), Failure> {
@@ -297,20 +332,23 @@ fn missing(name: &str) -> Failure {
 impl Broker {
     /// A topic's settings; None when there is no such topic.
     async fn topic(&self, name: &str) -> Result<Option<TopicConfig>, Failure> {
+        self.topic_answer(name).await?.as_ref().map(body).transpose()
+    }
+
+    /// The answer that has a topic's settings; None when there is no such topic.
+    async fn topic_answer(&self, name: &str) -> Result<Option<Remoting>, Failure> {
         let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
         let answer = self.ask(Remoting::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
         match answer.code {
-            response::SUCCESS => body(&answer).map(Some),
+            response::SUCCESS => Ok(Some(answer)),
             response::TOPIC_NOT_EXIST => Ok(None),
             _other => Err(self.refused(&answer)),
         }
     }
 
-    /// Delayed messages of a topic; None if the broker does not say.
-    async fn delayed(&self, name: &str) -> Result<Option<u64>, Failure> {
-        let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
-        let answer = self.demand(Remoting::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
-        Ok(answer.ext.get("delayedMessages").and_then(|count| count.parse().ok()))
+    /// Messages of a topic that wait for their time, as far as the broker says.
+    pub(super) async fn delayed(&self, name: &str) -> Result<u64, Failure> {
+        Ok(self.topic_answer(name).await?.as_ref().and_then(delayed).unwrap_or(0))
     }
 
     pub(super) async fn offset(&self, code: i32, header: &impl Header) -> Result<i64, Failure> {
@@ -325,6 +363,7 @@ impl From<TopicConfig> for Topic {
     fn from(config: TopicConfig) -> Self {
         Self {
             name: config.topic_name,
+            retention_hours: retention::of(&config.attributes),
             message_type: config.attributes.get(MESSAGE_TYPE).cloned().unwrap_or_else(|| "NORMAL".to_owned()),
             read_queues: config.read_queue_nums,
             write_queues: config.write_queue_nums,
@@ -341,12 +380,26 @@ impl From<TopicConfig> for Topic {
 impl Topic {
     /// What can be set, in words; equal words mean equal settings.
     fn settings(&self) -> String {
-        let Self { message_type, read_queues, write_queues, permission, .. } = self;
+        let Self { message_type, read_queues, write_queues, permission, retention_hours, .. } = self;
         let queues = match read_queues == write_queues {
-            true => format!("{read_queues} queues"),
-            false => format!("{read_queues} queues to read, {write_queues} to write"),
+            true => output::counted(*read_queues, "queue", "queues"),
+            false => format!("{} to read, {write_queues} to write", output::counted(*read_queues, "queue", "queues")),
         };
-        format!("type {message_type}, {queues}, {permission}")
+        let kept = retention_hours.map(|hours| format!(", messages kept for {}", retention::text(hours)));
+        format!("type {message_type}, {queues}, {permission}{}", kept.unwrap_or_default())
+    }
+}
+
+impl Described {
+    /// What the broker's time means for the topic, if it means something.
+    fn kept_by_broker(&self) -> Option<String> {
+        let all = self.broker_retention_hours?;
+        let kept = retention::text(all);
+        match self.topic.retention_hours {
+            None => Some(format!("\nmessages are kept for {kept}, as of all topics of this broker")),
+            Some(hours) if hours > all => Some(format!("\nbut this broker keeps messages for {kept} only")),
+            Some(_shorter) => None,
+        }
     }
 }
 

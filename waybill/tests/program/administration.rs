@@ -34,6 +34,40 @@ fn a_topic_is_made_changed_shown_and_deleted() {
 }
 
 #[test]
+fn a_topic_keeps_messages_for_a_time_of_its_own() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let json = |words: &[&str]| waybill.admin(&[words, &["--output", "json"]].concat()).json();
+    let create = ["topic", "create", "orders", "--retention"];
+    let describe = ["topic", "describe", "orders"];
+
+    waybill.admin(&[&create[..], &["90m"]].concat()).fails(2, &["12h or 3d"]);
+    let why = ["reserve.time is 96 hours", "72 hours at most (fileReservedTime)"];
+    waybill.admin(&[&create[..], &["4d"]].concat()).fails(1, &why);
+    assert_eq!(json(&["topic", "list"]), serde_json::json!([]), "it was not made without");
+    let made = json(&[&create[..], &["36h"]].concat());
+    assert_eq!((&made["result"], &made["topic"]["retentionHours"]), (&"created".into(), &36.into()));
+    assert_eq!(json(&["topic", "create", "orders"])["result"], "exists already", "nothing else was asked for");
+    waybill.admin(&[&create[..], &["2d"]].concat()).fails(1, &["messages kept for 36h", "--update"]);
+    let text = waybill.admin(&describe).ok().out;
+    assert!(text.contains("read-write, messages kept for 36h\n"), "{text}");
+
+    waybill.admin(&[&create[..], &["2d", "--update"]].concat()).ok();
+    let text = waybill.admin(&["topic", "list"]).ok().out;
+    assert!(text.contains("RETENTION") && text.contains("read-write  2d"), "{text}");
+    let shown = json(&describe);
+    assert_eq!((&shown["retentionHours"], &shown["brokerRetentionHours"]), (&48.into(), &72.into()));
+    assert_eq!(shown["attributes"], serde_json::json!({"message.type": "NORMAL", "reserve.time": "48"}));
+
+    waybill.admin(&[&create[..], &["default", "--update"]].concat()).ok();
+    assert_eq!(json(&describe)["attributes"], serde_json::json!({"message.type": "NORMAL"}));
+    let text = waybill.admin(&describe).ok().out;
+    assert!(text.contains("messages are kept for 3d, as of all topics of this broker"), "{text}");
+    let made = json(&["topic", "create", "other", "--retention", "default"]);
+    assert_eq!((&made["result"], made["topic"].get("retentionHours")), (&"created".into(), None));
+}
+
+#[test]
 fn a_group_is_made_changed_shown_and_deleted() {
     let dir = Dir::new();
     let waybill = Standalone::start(dir.path(), &[]);
