@@ -144,8 +144,10 @@ async fn a_namespace_that_cannot_be_one_is_refused_and_nothing_is_taken() {
     let world = world().await;
     let mut peer = world.client("c", consumer_in("red")).await;
     for namespace in ["red%t", "a b", "größe", "a|b", &"n".repeat(121)] {
-        let sent = peer.send(vec![message_in(namespace, "ID")]).await;
-        assert_eq!(code(sent.status), Code::IllegalTopic, "{namespace}");
+        let sent = peer.send(vec![message_in(namespace, "ID")]).await.status;
+        assert_eq!(code(sent.clone()), Code::IllegalTopic, "{namespace}");
+        let words = sent.map(|status| status.message).unwrap_or_default();
+        assert!(words.starts_with(&format!("the namespace[{namespace}] of the topic ")), "{words}");
         assert_eq!(peer.receive(receive_in(namespace, "t")).await.code(), Code::IllegalTopic, "{namespace}");
         let heartbeat = v2::HeartbeatRequest { group: Some(named(namespace, "g")), client_type: 0 };
         let heard = peer.client.heartbeat(peer.request(heartbeat)).await.expect("an answer").into_inner();

@@ -2,7 +2,7 @@
 
 use crate::exit::{EXIT_CODES, Failure};
 use crate::output::Format;
-use crate::{admin, bench, standalone};
+use crate::{admin, bench, ending, standalone};
 
 /// RocketMQ 5 messaging: run it, look after it, try it, measure it
 #[derive(Debug, clap::Parser)]
@@ -39,6 +39,10 @@ enum Command {
 impl Cli {
     /// Does what was asked.
     pub(crate) async fn run(self) -> Result<(), Failure> {
+        // What it has in hand it brings to an end.
+        if !matches!(self.command, Command::Standalone(_)) {
+            ending::at_once();
+        }
         match self.command {
             Command::Standalone(args) => args.run(self.output).await,
             Command::Topic(command) => command.run(self.output).await,

@@ -8,6 +8,7 @@ mod admin;
 mod bench;
 mod body;
 mod cli;
+mod ending;
 mod exit;
 mod grpc;
 mod message;

@@ -14,6 +14,7 @@ use crate::address;
 use crate::body::Body;
 use crate::exit::Failure;
 use crate::grpc::{self, Client, Identity, MessageIds, Receive, Session, resource};
+use crate::moment;
 use crate::names;
 use crate::output::{self, Format};
 use crate::peer::Protocol;
@@ -89,7 +90,7 @@ pub(crate) struct SendArgs {
     /// Messages of one group are delivered in order (topic type fifo)
     #[arg(long, value_name = "GROUP", conflicts_with = "delay")]
     message_group: Option<String>,
-    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h
+    /// Deliver after this time (topic type delay): 500ms, 30s, 5m, 2h. The moment is printed
     #[arg(long, value_name = "DURATION", value_parser = quantity::duration)]
     delay: Option<Duration>,
 }
@@ -196,16 +197,20 @@ async fn send(args: SendArgs, format: Format) -> Result<(), Failure> {
     let body = body(&args)?;
     let client = Client::connect(&args.endpoint.endpoint, Identity::new("send", 0)).await?;
     let session = Session::producer(&client, &args.topic).await?;
-    let results = client.send(vec![message(&args, body)]).await?;
+    let message = message(&args, body);
+    let due_ms = message.system_properties.as_ref().and_then(|system| system.delivery_timestamp.as_ref()).map(millis);
+    let results = client.send(vec![message]).await?;
     session.close().await?;
     let Some(result) = results.into_iter().next() else {
         return Err(Failure::failed("the server answered OK, but without a message id"));
     };
     if !result.recall_handle.is_empty() {
-        let printed = serde_json::json!({"messageId": result.message_id, "recallHandle": result.recall_handle});
+        let v2::SendResultEntry { message_id, recall_handle, .. } = &result;
+        let printed =
+            serde_json::json!({"messageId": message_id, "recallHandle": recall_handle, "deliveryTimestamp": due_ms});
         return output::print(format, &printed, |_json| {
-            let v2::SendResultEntry { message_id, recall_handle, .. } = &result;
-            format!("sent {message_id} to {}, to be delivered later\n  recall handle {recall_handle}", args.topic)
+            let due = due_ms.map_or_else(|| "later".to_owned(), |due_ms| format!("at {}", moment::text(due_ms)));
+            format!("sent {message_id} to {}, to be delivered {due}\n  recall handle {recall_handle}", args.topic)
         });
     }
     let printed = serde_json::json!({"messageId": result.message_id, "queueOffset": result.offset});
@@ -236,6 +241,11 @@ fn body(args: &SendArgs) -> Result<Bytes, Failure> {
         return Err(Failure::usage(format!("the body is longer than {BODY_BYTES_MAX} bytes")));
     }
     Ok(Bytes::from(bytes))
+}
+
+/// Milliseconds since 1970.
+fn millis(timestamp: &prost_types::Timestamp) -> i64 {
+    timestamp.seconds.saturating_mul(1_000).saturating_add(i64::from(timestamp.nanos) / 1_000_000)
 }
 
 fn message(args: &SendArgs, body: Bytes) -> v2::Message {

@@ -46,6 +46,8 @@ pub(super) enum Problem {
     GroupCharacters(String),
     #[error("cannot use system consumer group")]
     GroupOfSystem,
+    #[error("the namespace[{name}] of the {of} {why}")]
+    Namespace { name: String, of: Kind, why: String },
     #[error("the endpoints are malformed: {0}")]
     Endpoints(&'static str),
 
@@ -98,7 +100,7 @@ pub(super) enum Problem {
     MessageIdBlank,
     #[error("message id cannot contain control character")]
     MessageIdControl,
-    #[error("the max delay time of message is too large, max is {0}")]
+    #[error("the max delay time of message is too large, max is {0} ms (maxDelayTimeMills)")]
     DeliveryTooFar(i64),
     #[error("the orphaned transaction recovery duration is too long, max is {0} seconds")]
     RecoveryTooLong(i64),
@@ -161,6 +163,22 @@ pub(super) enum Problem {
     Backend(#[from] BackendError),
 }
 
+/// What a name is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Topic,
+    Group,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Topic => "topic",
+            Self::Group => "group",
+        })
+    }
+}
+
 /// Longest part of a name that is said back to the client.
 const NAME_CHARS_SHOWN: usize = 128;
 
@@ -187,6 +205,17 @@ impl Problem {
         }
     }
 
+    /// What is wrong with the namespace that a topic or group is said to be in.
+    #[must_use]
+    pub(super) fn of_namespace(name: &str, of: Kind, error: NameError) -> Self {
+        let why = match error {
+            NameError::IllegalCharacter(_) => "contains illegal characters, allowing only ^[a-zA-Z0-9_-]+$".to_owned(),
+            NameError::TooLong { max, .. } => format!("is longer than namespace max length {max}."),
+            other => other.to_string(),
+        };
+        Self::Namespace { name: shown(name), of, why }
+    }
+
     /// The code a client gets. This is the table.
     #[must_use]
     pub(super) fn code(&self) -> Code {
@@ -203,6 +232,8 @@ impl Problem {
             Self::GroupBlank | Self::GroupTooLong(_) | Self::GroupCharacters(_) | Self::GroupOfSystem => {
                 Code::IllegalConsumerGroup
             }
+            Self::Namespace { of: Kind::Topic, .. } => Code::IllegalTopic,
+            Self::Namespace { of: Kind::Group, .. } => Code::IllegalConsumerGroup,
             Self::Endpoints(_) => Code::IllegalAccessPoint,
 
             Self::NoMessage | Self::TopicsDiffer | Self::BodyEncoding(_) => Code::MessageCorrupted,

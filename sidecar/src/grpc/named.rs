@@ -5,7 +5,7 @@ use waybill_protocol::{
     names::validate_namespace,
 };
 
-use super::errors::Problem;
+use super::errors::{Kind, Problem};
 use crate::namespace;
 
 /// A request that names topics or groups.
@@ -23,13 +23,13 @@ pub(super) trait Named {
         for topic in self.topics() {
             fill_in(topic, namespace);
             validate_namespace(&topic.resource_namespace)
-                .map_err(|error| Problem::of_topic(&topic.resource_namespace, error))?;
+                .map_err(|error| Problem::of_namespace(&topic.resource_namespace, Kind::Topic, error))?;
             namespace::resolve(topic);
         }
         for group in self.groups() {
             fill_in(group, namespace);
             validate_namespace(&group.resource_namespace)
-                .map_err(|error| Problem::of_group(&group.resource_namespace, error))?;
+                .map_err(|error| Problem::of_namespace(&group.resource_namespace, Kind::Group, error))?;
             namespace::resolve(group);
         }
         Ok(())

@@ -59,6 +59,8 @@ Example:
 What consumers hold at the time is taken from them: a message at or behind the new place is delivered again, one before it is done,
 and a late acknowledgement of either has no effect. Attempts start anew.
 
+A dead letter that was redriven is a message of the topic like the one that it is a copy of: a group that goes back to before both gets both.
+
 Examples:
   waybill group reset --group billing --topic orders --to earliest --dry-run
   waybill group reset --group billing --topic orders --to 2h
@@ -284,10 +286,10 @@ impl Group {
     fn settings(&self) -> String {
         let enabled = if self.consume_enabled { "" } else { ", consumption switched off" };
         format!(
-            "order {}, {} retries, {} minutes to consume{enabled}{}",
+            "order {}, {}, {} to consume{enabled}{}",
             self.order(),
-            self.retry_max_times,
-            self.consume_timeout_minutes,
+            output::counted(self.retry_max_times, "retry", "retries"),
+            output::counted(self.consume_timeout_minutes, "minute", "minutes"),
             self.overrides.in_short()
         )
     }

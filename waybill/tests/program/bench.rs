@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{Dir, Standalone, run};
+use crate::support::{Dir, Standalone, run, run_and_end};
 
 fn bench(waybill: &Standalone, words: &[&str]) -> Value {
     let common = ["--output", "json", "--in-flight", "8", "--connections", "2", "--size", "100"];
@@ -141,4 +141,16 @@ fn idle_needs_no_messages() {
         bench(&waybill, &["idle", "--pid", &pid, "--receivers", "2", "--duration", "500ms", "--warmup", "0ms"]);
     assert_eq!((&report["messages"], &report["more"]["clients"]), (&0.into(), &2.into()));
     assert!(report["server"]["cpuSeconds"].is_number(), "{report}");
+}
+
+#[test]
+fn what_takes_long_ends_at_a_signal() {
+    let dir = Dir::new();
+    let waybill = Standalone::start(dir.path(), &[]);
+    let (pid, at) = (waybill.pid(), ["--endpoint", &waybill.endpoint]);
+    let long = [&["bench", "idle", "--pid", &pid, "--duration", "10h"][..], &at].concat();
+    let reading = [&["message", "send", "--topic", "t"][..], &at].concat();
+    for (words, signal) in [(&long, 15), (&long, 2), (&reading, 15)] {
+        assert_eq!(run_and_end(words, signal), Some(128 + signal as i32), "{words:?}");
+    }
 }

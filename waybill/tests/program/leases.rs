@@ -74,8 +74,8 @@ fn what_fails_is_counted_and_ends_with_1() {
     let waybill = Standalone::start(dir.path(), &[]);
     holding(&waybill, "orders", 1);
     let refused = waybill.admin(&["lease", "extend", "--group", "billing", "--for", "9000h"]);
-    refused.fails(1, &["1 leases were not extended"]);
-    assert_eq!(refused.out, "0 of 1 leases extended\n1 failed: INVALID_PARAMETER\n");
+    refused.fails(1, &["1 lease was not extended"]);
+    assert_eq!(refused.out, "0 of 1 lease extended\n1 failed: INVALID_PARAMETER\n");
     waybill.admin(&["lease", "release", "--group", "nobody"]).fails(1, &["nobody", "waybill group list"]);
 }
 

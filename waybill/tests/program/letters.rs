@@ -89,7 +89,7 @@ fn dead_letters_go_back_one_some_or_all() {
     let one = shop.json(&[&redrive[..], &["--id", &ids[3]]].concat());
     assert_eq!((&one["moved"], &one["letters"][0]["messageId"]), (&json!(1), &json!(ids[3])));
     let again = shop.waybill.admin(&[&redrive[..], &["--id", &ids[3]]].concat());
-    again.fails(1, &["1 of the ids are of no dead letter", "--dry-run"]);
+    again.fails(1, &["1 of the ids is of no dead letter", "--dry-run"]);
     assert_eq!(shop.json(&[&redrive[..], &["--max", "2"]].concat())["moved"], 2);
     let rest = shop.waybill.admin(&[&redrive[..], &["--all"]].concat()).ok().out;
     assert!(rest.ends_with("2 dead letters of group billing went back\n"), "{rest}");
@@ -103,7 +103,7 @@ fn dead_letters_go_back_one_some_or_all() {
     shop.waybill.admin(&["topic", "delete", "orders"]).ok();
     let stays = shop.waybill.admin(&[&redrive[..], &["--all"]].concat());
     assert!(stays.out.contains("stays: there is no topic orders any more"), "{}", stays.out);
-    stays.fails(1, &["1 dead letters cannot go back"]);
+    stays.fails(1, &["1 dead letter cannot go back"]);
     shop.waybill.admin(&redrive).fails(2, &["--all"]);
     shop.waybill.admin(&["message", "redrive", "--group", "absent", "--all"]).fails(1, &["waybill group list"]);
 }

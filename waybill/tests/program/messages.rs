@@ -1,8 +1,11 @@
 //! `waybill message`, `waybill lease`.
 
 use serde_json::{Value, json};
+use waybill_ops::clock;
 
 use crate::support::{Dir, Standalone, run};
+
+const HOUR_MS: i64 = 3_600_000;
 
 const RECEIVE: [&str; 8] = ["message", "receive", "--topic", "orders", "--group", "billing", "--output", "json"];
 
@@ -72,19 +75,32 @@ fn a_delayed_message_is_recalled() {
     let waybill = Standalone::start(dir.path(), &[]);
     waybill.admin(&["topic", "create", "later", "--type", "delay"]).ok();
     let send = ["message", "send", "--topic", "later", "--body", "b", "--delay", "1h", "--output", "json"];
+    let before_ms = clock::now_ms();
     let sent = waybill.client(&send).json();
     assert_eq!(sent.get("queueOffset"), None, "it is in no queue yet");
-    waybill.client(&["message", "send", "--topic", "later", "--body", "b", "--delay", "2h"]).ok();
+    let due_ms = sent["deliveryTimestamp"].as_i64().expect("when it is due");
+    assert!((before_ms + HOUR_MS..=clock::now_ms() + HOUR_MS).contains(&due_ms), "{due_ms}");
+    let text = waybill.client(&["message", "send", "--topic", "later", "--body", "b", "--delay", "2h"]).ok().out;
+    assert!(text.contains(" to later, to be delivered at 20") && text.contains("Z\n  recall handle "), "{text}");
     let describe = ["topic", "describe", "later"];
-    assert!(waybill.admin(&describe).ok().out.contains("2 delayed messages"), "{}", waybill.admin(&describe).out);
+    let text = waybill.admin(&describe).ok().out;
+    assert!(text.contains("\n2 delayed messages wait for their time\n"), "{text}");
+
+    let id = sent["messageId"].as_str().expect("an id");
+    let found = waybill.admin(&["message", "query", "--topic", "later", "--id", id]).ok();
+    assert_eq!(found.out, "no message\n");
+    let hint = format!("waybill message describe --topic later --id {id}");
+    assert!(found.err.contains("2 messages of this topic are delayed") && found.err.contains(&hint), "{}", found.err);
     let handle = sent["recallHandle"].as_str().expect("a handle");
     let recall = ["message", "recall", "--topic", "later", handle, "--output", "json"];
     assert_eq!(waybill.client(&recall).json()["messageId"], sent["messageId"]);
     waybill.client(&recall).fails(1, &["MESSAGE_NOT_FOUND"]);
     assert_eq!(waybill.admin(&[&describe[..], &["--output", "json"]].concat()).json()["delayed"], 1);
+    let text = waybill.admin(&describe).ok().out;
+    assert!(text.contains("\n1 delayed message waits for its time\n"), "{text}");
     waybill
         .client(&["message", "send", "--topic", "later", "--body", "b", "--delay", "25h"])
-        .fails(1, &["ILLEGAL_DELIVERY_TIME"]);
+        .fails(1, &["ILLEGAL_DELIVERY_TIME", "max is 86400000 ms (maxDelayTimeMills)"]);
 }
 
 #[test]

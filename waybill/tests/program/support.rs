@@ -168,6 +168,22 @@ pub(crate) struct Ran {
     pub(crate) err: String,
 }
 
+/// Runs the program and sends it a signal as soon as it listens for it, as the first process of a container must; its exit code.
+pub(crate) fn run_and_end(words: &[&str], signal: u32) -> Option<i32> {
+    let mut command = Command::new(PROGRAM);
+    // Its standard input stays open and empty.
+    let mut child = command.args(words).stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the program runs");
+    let status = format!("/proc/{}/status", child.id());
+    until("it listens for the signal", || {
+        let status = std::fs::read_to_string(&status).expect("its status");
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("the signals that it catches");
+        u64::from_str_radix(caught.trim(), 16).expect("a mask") & (1 << (signal - 1)) != 0
+    });
+    let killed = Command::new("kill").args([format!("-{signal}"), child.id().to_string()]).status();
+    assert!(killed.is_ok_and(|status| status.success()));
+    child.wait().expect("it ends").code()
+}
+
 /// Runs the program with nothing on its standard input.
 pub(crate) fn run(words: &[&str]) -> Ran {
     let Output { status, stdout, stderr } =

@@ -76,12 +76,16 @@ pub(super) async fn run(args: ChangeArgs, wish: Wish, format: Format) -> Result<
         if !listed.truncated {
             break;
         }
-        output::progress(format, &format!("{} leases {} so far …", outcome.changed, wish.done()));
+        output::progress(format, &format!("{} {} so far …", leases(outcome.changed), wish.done()));
         after = listed.leases.last().cloned();
     }
     output::print(format, &outcome, |outcome| text(outcome, wish))?;
     let failed: usize = outcome.failed.values().sum();
-    if failed == 0 { Ok(()) } else { Err(Failure::failed(format!("{failed} leases were not {}", wish.done()))) }
+    match failed {
+        0 => Ok(()),
+        1 => Err(Failure::failed(format!("1 lease was not {}", wish.done()))),
+        failed => Err(Failure::failed(format!("{failed} leases were not {}", wish.done()))),
+    }
 }
 
 /// One request for each group and topic, or several where it is many leases.
@@ -159,13 +163,17 @@ fn name(code: i32) -> String {
     response::name(code).map_or_else(|| code.to_string(), str::to_owned)
 }
 
+fn leases(count: usize) -> String {
+    output::counted(count as u64, "lease", "leases")
+}
+
 fn text(outcome: &Outcome, wish: Wish) -> String {
     if outcome.dry_run {
-        return format!("{} leases would be {}\n", outcome.found, wish.done());
+        return format!("{} would be {}\n", leases(outcome.found), wish.done());
     }
-    let mut text = format!("{} of {} leases {}\n", outcome.changed, outcome.found, wish.done());
+    let mut text = format!("{} of {} {}\n", outcome.changed, leases(outcome.found), wish.done());
     if outcome.ended > 0 {
-        text.push_str(&format!("{} were over before\n", outcome.ended));
+        text.push_str(&format!("{} over before\n", output::counted(outcome.ended as u64, "was", "were")));
     }
     for (reason, count) in &outcome.failed {
         text.push_str(&format!("{count} failed: {reason}\n"));
@@ -187,7 +195,7 @@ mod tests {
         let failed = [("SYSTEM_BUSY".to_owned(), 1), ("no answer".to_owned(), 1)];
         assert_eq!(outcome.failed, failed.into());
         outcome.found = 6;
-        let wanted = "3 of 6 leases released\n1 were over before\n1 failed: SYSTEM_BUSY\n1 failed: no answer\n";
+        let wanted = "3 of 6 leases released\n1 was over before\n1 failed: SYSTEM_BUSY\n1 failed: no answer\n";
         assert_eq!(text(&outcome, Wish::Release), wanted);
     }
 

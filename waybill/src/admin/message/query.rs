@@ -82,7 +82,23 @@ pub(crate) async fn run(args: QueryArgs, format: Format) -> Result<(), Failure> 
         }
         output::progress(format, &format!("looked as far as {} …", moment::text(cut.at)));
     }
-    output::print(format, &messages, |messages| text(messages))
+    output::print(format, &messages, |messages| text(messages))?;
+    if messages.is_empty() && format == Format::Text {
+        let delayed = broker.delayed(&args.topic).await?;
+        if delayed > 0 {
+            let waiting = ["message of this topic is", "messages of this topic are"];
+            let id = args.id.as_deref().unwrap_or("ID");
+            output::progress(
+                format,
+                &format!(
+                    "{} delayed and in no queue yet, where this command does not look; by its id it is found with\n  waybill message describe --topic {} --id {id}",
+                    output::counted(delayed, waiting[0], waiting[1]),
+                    args.topic
+                ),
+            );
+        }
+    }
+    Ok(())
 }
 
 fn text(messages: &[Message]) -> String {

@@ -101,10 +101,17 @@ pub(crate) async fn run(args: RedriveArgs, format: Format) -> Result<(), Failure
     match (done.refused, missing) {
         (0, 0) => Ok(()),
         (0, missing) => {
-            Err(Failure::failed(format!("{missing} of the ids are of no dead letter of group {}", args.group))
+            let are = output::counted(missing, "of the ids is", "of the ids are");
+            Err(Failure::failed(format!("{are} of no dead letter of group {}", args.group))
                 .hint("waybill message redrive --all --dry-run lists them; what was redriven is none any more"))
         }
-        (refused, _) => Err(Failure::failed(format!("{refused} dead letters cannot go back and stay where they are"))),
+        (refused, _) => {
+            let cannot = [
+                "dead letter cannot go back and stays where it is",
+                "dead letters cannot go back and stay where they are",
+            ];
+            Err(Failure::failed(output::counted(refused, cannot[0], cannot[1])))
+        }
     }
 }
 
@@ -124,7 +131,8 @@ fn text(done: &Done) -> String {
     let more = (done.moved + done.refused).saturating_sub(done.letters.len() as u64);
     let more = if more == 0 { String::new() } else { format!("and {more} more\n") };
     let went = if done.dry_run { "would go back" } else { "went back" };
-    format!("{table}{more}{} dead letters of group {} {went}\n", done.moved, done.group)
+    let letters = output::counted(done.moved, "dead letter", "dead letters");
+    format!("{table}{more}{letters} of group {} {went}\n", done.group)
 }
 
 impl Broker {
