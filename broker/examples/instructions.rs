@@ -33,11 +33,12 @@ const BODY: usize = 1024;
 const QUEUES: i32 = 8;
 const NOW_MS: i64 = 1_800_000_000_000;
 const INVISIBLE_MS: i64 = 60_000;
+const DELAY_MS: i64 = 60_000;
 
 /// Its name, how often it is taken, and what prepares and takes it.
 type Path = (&'static str, usize, fn());
 
-const PATHS: [Path; 13] = [
+const PATHS: [Path; 14] = [
     ("frame-encode", CALLS, frame_encode),
     ("frame-decode", CALLS, frame_decode),
     ("message-encode", CALLS, message_encode),
@@ -48,6 +49,7 @@ const PATHS: [Path; 13] = [
     ("ledger-ack", CALLS, ledger_ack),
     ("ledger-change", CALLS, ledger_change),
     ("broker-send", CALLS, || broker(async |_| Vec::new(), send_all)),
+    ("broker-delay", CALLS, || broker(async |_| Vec::new(), delay_all)),
     ("broker-pop-32", CALLS / POP, || broker(sent, pop_all)),
     ("broker-ack", CALLS, || broker(leased, ack_all)),
     ("broker-change", CALLS, || broker(leased, change_all)),
@@ -75,22 +77,32 @@ fn repeated(mut work: impl FnMut()) {
     measured(&mut || (0..CALLS).for_each(|_| work()));
 }
 
-fn send_request() -> Command {
+fn send_header() -> SendMessageRequestHeader {
     let mut raw = String::new();
     properties::set(&mut raw, properties::UNIQ_KEY, "01A2B3C4D5E6F70102030405060708090A");
     properties::set(&mut raw, properties::TAGS, "tag");
-    Command::request(request::SEND_MESSAGE_V2)
-        .with_header(&SendMessageRequestHeader {
-            producer_group: "producers".into(),
-            topic: "topic".into(),
-            default_topic: "TBW102".into(),
-            default_topic_queue_nums: QUEUES,
-            queue_id: -1,
-            born_timestamp: NOW_MS,
-            properties: Some(raw),
-            ..Default::default()
-        })
-        .with_body(vec![b'x'; BODY])
+    SendMessageRequestHeader {
+        producer_group: "producers".into(),
+        topic: "topic".into(),
+        default_topic: "TBW102".into(),
+        default_topic_queue_nums: QUEUES,
+        queue_id: -1,
+        born_timestamp: NOW_MS,
+        properties: Some(raw),
+        ..Default::default()
+    }
+}
+
+fn send_request() -> Command {
+    Command::request(request::SEND_MESSAGE_V2).with_header(&send_header()).with_body(vec![b'x'; BODY])
+}
+
+/// The same, to be delivered later.
+fn delay_request() -> Command {
+    let mut header = send_header();
+    let raw = header.properties.get_or_insert_default();
+    properties::set(raw, properties::TIMER_DELIVER_MS, &(NOW_MS + DELAY_MS).to_string());
+    Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(vec![b'x'; BODY])
 }
 
 fn frame_encode() {
@@ -290,9 +302,9 @@ impl Rig {
         answer
     }
 
-    async fn send(&self) {
+    async fn send(&self, request: fn() -> Command) {
         for _ in 0..CALLS {
-            self.ok(send_request()).await;
+            self.ok(request()).await;
         }
     }
 
@@ -322,17 +334,21 @@ impl Rig {
 }
 
 async fn sent(rig: &Rig) -> Vec<ReceiptHandle> {
-    rig.send().await;
+    rig.send(send_request).await;
     Vec::new()
 }
 
 async fn leased(rig: &Rig) -> Vec<ReceiptHandle> {
-    rig.send().await;
+    rig.send(send_request).await;
     rig.pop().await
 }
 
 async fn send_all(rig: &Rig, _handles: &[ReceiptHandle]) {
-    rig.send().await;
+    rig.send(send_request).await;
+}
+
+async fn delay_all(rig: &Rig, _handles: &[ReceiptHandle]) {
+    rig.send(delay_request).await;
 }
 
 async fn pop_all(rig: &Rig, _handles: &[ReceiptHandle]) {

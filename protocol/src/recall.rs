@@ -75,13 +75,28 @@ impl FromStr for RecallHandle {
     }
 }
 
+impl RecallHandle {
+    /// The text of a handle of these words.
+    #[must_use]
+    pub fn text(topic: &str, broker_name: &str, time_ms: i64, message_id: &str, position: Option<u64>) -> String {
+        let mut plain = String::with_capacity(64 + topic.len() + broker_name.len() + message_id.len());
+        for word in [VERSION, topic, broker_name, &time_ms.to_string(), message_id] {
+            if !plain.is_empty() {
+                plain.push(' ');
+            }
+            plain.push_str(word);
+        }
+        if let Some(position) = position {
+            plain.push(' ');
+            plain.push_str(&position.to_string());
+        }
+        URL_SAFE.encode(plain)
+    }
+}
+
 impl fmt::Display for RecallHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { topic, broker_name, time_ms, message_id, position } = self;
-        let mut plain = format!("{VERSION} {topic} {broker_name} {time_ms} {message_id}");
-        if let Some(position) = position {
-            plain.push_str(&format!(" {position}"));
-        }
-        f.write_str(&URL_SAFE.encode(plain))
+        f.write_str(&Self::text(topic, broker_name, *time_ms, message_id, *position))
     }
 }

@@ -264,7 +264,8 @@ mod tests {
         group.note_member(0, "a");
         group.note_member(0, "b");
         group.note_member(50_000, "b");
-        let (nobody, a): (&dyn Fn(&str) -> bool, &dyn Fn(&str) -> bool) = (&|_| false, &|client| client == "a");
+        let nobody: &dyn Fn(&str) -> bool = &|_| false;
+        let a: &dyn Fn(&str) -> bool = &|client| client == "a";
         assert_eq!(group.members(59_999, nobody), 2);
         assert_eq!(group.members(60_000, a), 2, "it works on what it got");
         assert_eq!(group.members(60_000, nobody), 1);

@@ -78,14 +78,8 @@ pub(super) async fn send(broker: &Broker, peer: &Peer, command: &Command, form: 
 /// What takes a delayed message back: there is one if it was sent alone, and has an id.
 fn recall_handle(broker: &Broker, topic: &str, sent: &Sent, ids: &[String]) -> Option<String> {
     let ([position], [id]) = (sent.positions.as_slice(), ids) else { return None };
-    let handle = RecallHandle {
-        topic: topic.to_owned(),
-        broker_name: broker.name().to_owned(),
-        time_ms: i64::try_from(sent.due_ms?).ok()?,
-        message_id: id.clone(),
-        position: Some(*position),
-    };
-    (!id.is_empty()).then(|| handle.to_string())
+    let time_ms = i64::try_from(sent.due_ms?).ok()?;
+    (!id.is_empty()).then(|| RecallHandle::text(topic, broker.name(), time_ms, id, Some(*position)))
 }
 
 /// A client gives a message back, for later or for good.

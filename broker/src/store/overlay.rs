@@ -34,6 +34,17 @@ impl Overlay {
         }
     }
 
+    /// Sets a key that was not there before.
+    pub(super) fn add(&mut self, keyspace: Keyspace, key: &[u8], value: &[u8]) {
+        let Some(keys) = self.keyspaces.get_mut(keyspace as usize) else { return };
+        let added = |value: usize| (key.len() + value) as u64 + KEY_OVERHEAD;
+        self.bytes += added(value.len());
+        // Not looked for before, as `set` does: that would be to search twice.
+        if let Some(old) = keys.insert(key.into(), Some(value.into())) {
+            self.bytes -= added(old.map_or(0, |old| old.len()));
+        }
+    }
+
     /// `None` if nothing is known about the key here.
     pub(super) fn get(&self, keyspace: Keyspace, key: &[u8]) -> Option<&Change> {
         self.keyspaces.get(keyspace as usize)?.get(key)

@@ -107,7 +107,7 @@ impl State {
                     if keyspace == COUNTED {
                         self.waiting.came(queue.topic);
                     }
-                    self.active.set(keyspace, &HeldRow::key(time_ms, row.position), Some(&row.value()));
+                    self.active.add(keyspace, &HeldRow::key(time_ms, row.position), &row.value());
                     self.note_held(row.position, keyspace);
                     self.facts.written(base, meta.store_time_ms);
                 }

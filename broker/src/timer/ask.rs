@@ -104,30 +104,30 @@ pub fn ask(raw: &str, now_ms: i64, max_delay_ms: i64) -> Result<Option<Ask>, Ask
     if delay_ms > max_delay_ms {
         return Err(AskError::TooLate { delay_ms, max_ms: max_delay_ms });
     }
-    let names: &[&str] = match (said.seconds, said.ms) {
-        (None, None) => &[],
-        _ => &[TIMER_DELAY_SEC, TIMER_DELAY_MS],
+    let names: &[&str] = match (said.seconds, said.ms, said.out) {
+        (None, None, false) => &[],
+        _ => &[TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_OUT_MS],
     };
     let properties = delivered(raw, names, &[(TIMER_OUT_MS, due_ms)]);
     Ok(Some(Ask { due_ms: due_ms.unsigned_abs(), properties }))
 }
 
 fn leveled(raw: &str, level: u32, due_ms: i64) -> Ask {
-    let names = [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS];
+    let names = [DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TIMER_DELAY_LEVEL, TIMER_OUT_MS];
     let properties = delivered(raw, &names, &[(TIMER_DELAY_LEVEL, level.into()), (TIMER_OUT_MS, due_ms)]);
     Ask { due_ms: due_ms.max(0).unsigned_abs(), properties }
 }
 
 /// The properties without these names, and with these numbers.
 fn delivered(raw: &str, names: &[&str], numbers: &[(&str, i64)]) -> String {
-    // A name and a number, and what separates them.
+    // Room for names and numbers, and what separates them.
     let mut properties = String::with_capacity(raw.len() + 48 * numbers.len());
     properties.push_str(raw);
     for name in names {
         properties::remove(&mut properties, name);
     }
     for (name, number) in numbers {
-        properties::set(&mut properties, name, &number.to_string());
+        properties::add(&mut properties, name, &number.to_string());
     }
     properties
 }
@@ -139,6 +139,8 @@ struct Said<'a> {
     seconds: Option<&'a str>,
     ms: Option<&'a str>,
     at: Option<&'a str>,
+    /// It was delayed before.
+    out: bool,
 }
 
 impl<'a> Said<'a> {
@@ -150,6 +152,10 @@ impl<'a> Said<'a> {
                 TIMER_DELAY_SEC => &mut said.seconds,
                 TIMER_DELAY_MS => &mut said.ms,
                 TIMER_DELIVER_MS => &mut said.at,
+                TIMER_OUT_MS => {
+                    said.out = true;
+                    continue;
+                }
                 _ => continue,
             };
             *of = Some(value);

@@ -199,7 +199,7 @@ where
         if name.is_empty() {
             return Err(PropertyError::EmptyName);
         }
-        if name.contains(is_separator) || value.contains(is_separator) {
+        if has_separator(name) || has_separator(value) {
             return Err(PropertyError::Separator(name.to_owned()));
         }
         push(&mut raw, name, value);
@@ -210,10 +210,15 @@ where
 /// Sets a property, replacing what had its name. For names and values the caller made: separators in them are left out.
 pub fn set(raw: &mut String, name: &str, value: &str) {
     remove(raw, name);
+    add(raw, name, value);
+}
+
+/// Sets a property whose name is not there yet. For names and values the caller made: separators in them are left out.
+pub fn add(raw: &mut String, name: &str, value: &str) {
     if !raw.is_empty() && !raw.ends_with(PROPERTY_SEPARATOR) {
         raw.push(PROPERTY_SEPARATOR);
     }
-    if name.contains(is_separator) || value.contains(is_separator) {
+    if has_separator(name) || has_separator(value) {
         push(raw, &name.replace(is_separator, ""), &value.replace(is_separator, ""));
     } else {
         push(raw, name, value);
@@ -238,6 +243,11 @@ fn push(raw: &mut String, name: &str, value: &str) {
     raw.push(NAME_VALUE_SEPARATOR);
     raw.push_str(value);
     raw.push(PROPERTY_SEPARATOR);
+}
+
+fn has_separator(text: &str) -> bool {
+    // They are one byte each, and bytes are looked at more quickly than characters.
+    text.bytes().any(|byte| is_separator(byte.into()))
 }
 
 fn is_separator(c: char) -> bool {
