@@ -1,5 +1,6 @@
 """What runs in the pods of the tests: the published Python client, sending or receiving until it is told to end.
 
+Its access key and secret key are those of WAYBILL_ACCESS_KEY and WAYBILL_SECRET_KEY, if they are set.
 Each thing that happened becomes a line of the file --out: "<Unix seconds> <what> <message id or words>". `sent` and `acked` mean that the
 server answered OK. SIGTERM ends it after what it has in hand; exit code 0.
 """
@@ -53,7 +54,8 @@ def started(book, make):
 
 
 def configuration(options):
-    return ClientConfiguration(options.endpoint, Credentials(), request_timeout=REQUEST_TIMEOUT_S)
+    credentials = Credentials(os.environ.get("WAYBILL_ACCESS_KEY", ""), os.environ.get("WAYBILL_SECRET_KEY", ""))
+    return ClientConfiguration(options.endpoint, credentials, request_timeout=REQUEST_TIMEOUT_S)
 
 
 def produce(options, book):

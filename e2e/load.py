@@ -21,10 +21,10 @@ def base_python():
     raise Failed(f"no home in {VENV}/pyvenv.cfg")
 
 
-def pod_spec(command, grace_s=30):
-    """The spec of a pod that runs the command with the machine's files and the published client."""
+def pod_spec(command, grace_s=30, mounts=(), environment=None):
+    """The spec of a pod that runs the command with the machine's files and the published client; `mounts` are further folders."""
     home = base_python()
-    mounts = MOUNTS + ([] if home.startswith("/usr/") or home == "/usr" else [home])
+    mounts = MOUNTS + ([] if home.startswith("/usr/") or home == "/usr" else [home]) + list(map(str, mounts))
     volumes = [{"name": f"m{n}", "hostPath": {"path": path}} for n, path in enumerate(mounts)]
     return {
         "terminationGracePeriodSeconds": grace_s,
@@ -32,6 +32,7 @@ def pod_spec(command, grace_s=30):
         "volumes": volumes + [{"name": "results", "hostPath": {"path": str(RESULTS), "type": "DirectoryOrCreate"}}],
         "containers": [{
             "name": "app", "image": CLIENT, "imagePullPolicy": "Never", "command": list(map(str, command)),
+            "env": [{"name": name, "value": str(value)} for name, value in (environment or {}).items()],
             "volumeMounts": [{"name": f"m{n}", "mountPath": path, "readOnly": True} for n, path in enumerate(mounts)]
             + [{"name": "results", "mountPath": "/results"}],
         }],

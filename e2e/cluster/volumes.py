@@ -1,4 +1,4 @@
-"""Makes a volume for each claim of the storage class `local`, and removes those whose claim is gone. A process of the node.
+"""Makes a volume for each claim of the storage classes `local` and `growing`, and removes those whose claim is gone. A process of the node.
 
 Argument: the folder of the certificates. Volumes are folders beside it, in `volumes`.
 """
@@ -7,9 +7,9 @@ import shutil
 import sys
 import time
 
-from kube import Api, ApiError
+from kube import Api, ApiError, quantity
 
-PROVISIONER, CLASS = "waybill.dev/e2e", "local"
+PROVISIONER, CLASSES = "waybill.dev/e2e", ("local", "growing")
 PAUSE_S = 0.3
 
 
@@ -22,7 +22,7 @@ def make(api, folder, claim):
         "apiVersion": "v1", "kind": "PersistentVolume",
         "metadata": {"name": name, "annotations": {"pv.kubernetes.io/provisioned-by": PROVISIONER}},
         "spec": {
-            "storageClassName": CLASS, "accessModes": claim["spec"]["accessModes"], "persistentVolumeReclaimPolicy": "Delete",
+            "storageClassName": claim["spec"]["storageClassName"], "accessModes": claim["spec"]["accessModes"], "persistentVolumeReclaimPolicy": "Delete",
             "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
             # Of this kind, because the kubelet gives its files to the pod's group.
             "local": {"path": str(folder / name)},
@@ -31,6 +31,19 @@ def make(api, folder, claim):
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
         },
     })
+
+
+def grow(api, claim):
+    """Says that the volume has the size that is asked for: folders have none."""
+    meta, size = claim["metadata"], {"storage": claim["spec"]["resources"]["requests"]["storage"]}
+    api.patch("persistentvolumes", None, claim["spec"]["volumeName"], {"spec": {"capacity": size}})
+    api.patch("persistentvolumeclaims", meta["namespace"], meta["name"], {"status": {"capacity": size}}, part="status")
+
+
+def is_small(claim):
+    """Whether the volume is smaller than the claim asks for now."""
+    has = claim["status"].get("capacity", {}).get("storage")
+    return claim["status"].get("phase") == "Bound" and has and quantity(has) < quantity(claim["spec"]["resources"]["requests"]["storage"])
 
 
 def remove(api, volume):
@@ -42,7 +55,11 @@ def remove(api, volume):
 def look(api, folder):
     """One round over everything."""
     for claim in api.list("persistentvolumeclaims"):
-        if claim["status"].get("phase") == "Pending" and claim["spec"].get("storageClassName") == CLASS:
+        if claim["spec"].get("storageClassName") not in CLASSES:
+            continue
+        if is_small(claim):
+            grow(api, claim)
+        if claim["status"].get("phase") == "Pending":
             try:
                 make(api, folder, claim)
             except ApiError as e:
@@ -50,7 +67,7 @@ def look(api, folder):
                     raise
     for volume in api.list("persistentvolumes"):
         released = volume["status"].get("phase") in ("Released", "Failed")
-        if released and volume["spec"].get("storageClassName") == CLASS and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
+        if released and volume["spec"].get("storageClassName") in CLASSES and volume["spec"]["persistentVolumeReclaimPolicy"] == "Delete":
             remove(api, volume)
 
 

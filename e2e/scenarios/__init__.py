@@ -1,2 +1,4 @@
 """The checks, in the order they run: each module registers its own."""
-from . import quickstart, shop, examples, admission, configuration, injection, disruption, draining, measures, uninstall  # noqa: F401
+from . import (  # noqa: F401
+    quickstart, shop, examples, admission, configuration, access, elsewhere, injection, languages, disruption, draining, measures, uninstall,
+)

@@ -14,6 +14,9 @@ BAD = [
     ("Broker", {"replica": 1}, "spec.replica"),
     ("Broker", {"batchMaxEntries": 0}, "spec.batchMaxEntries"),
     ("Broker", {"retention": {"hours": 0}}, "spec.retention.hours"),
+    ("Broker", {"announcedHost": "127.0.0.1"}, "spec.announcedHost"),
+    ("Broker", {"replicas": 2, "announcedHost": "broker.example"}, "spec: Invalid value"),
+    ("Broker", {"pod": {"hostnetwork": True}}, "spec.pod.hostnetwork"),
     ("Proxy", {}, "spec: Invalid value"),
     ("Proxy", {**BY_MAIN, "nameServers": ["a:9876"]}, "spec: Invalid value"),
     ("Proxy", {"nameServers": ["no port"]}, "spec.nameServers[0]"),
@@ -33,6 +36,11 @@ BAD = [
     ("ConsumerGroup", {**BY_MAIN, "retry": {"delaysMs": [1000], "exponential": {}}}, "spec.retry"),
     ("ConsumerGroup", {**BY_MAIN, "leases": {"batchMax": 0}}, "spec.leases.batchMax"),
     ("ConsumerGroup", {**BY_MAIN, "leases": {"renew": "off"}}, "spec.leases.renew"),
+    ("User", {}, "spec: Invalid value"),
+    ("User", {**BY_MAIN, "proxyRef": {"name": "edge"}}, "spec: Invalid value"),
+    ("User", {**BY_MAIN, "accessKey": "a b"}, "spec.accessKey"),
+    ("User", {**BY_MAIN, "permissions": [{"topic": "orders"}]}, "spec.permissions[0]"),
+    ("User", {**BY_MAIN, "permissions": [{"group": "billing", "actions": ["PUB"]}]}, "spec.permissions[0]"),
 ]
 # Kind, name, a change of what is there, and what the refusal must name.
 IMMUTABLE = [
@@ -79,10 +87,12 @@ def least_resources(cluster):
     """C43: the least of each kind that is legal gets its defaults and a whole status; its namespace can be deleted at once"""
     make_namespace(cluster, "least")
     api = cluster.api
-    for kind, spec in (("Broker", {"storage": {"ephemeral": True}}), ("Proxy", BY_MAIN), ("Topic", BY_MAIN), ("ConsumerGroup", BY_MAIN)):
+    least = (("Broker", {"storage": {"ephemeral": True}}), ("Proxy", {**BY_MAIN, "accessControl": {"authentication": True}}), ("Topic", BY_MAIN),
+             ("ConsumerGroup", BY_MAIN), ("User", BY_MAIN))
+    for kind, spec in least:
         made = api.create(PLURALS[kind], "least", manifest(kind, "main", spec))
         expect(len(made["spec"]) > len(spec), f"{kind}: no default is to be seen: {made['spec']}")
-    for kind in ("brokers", "proxies", "topics", "consumergroups"):
+    for kind in ("brokers", "proxies", "topics", "consumergroups", "users"):
         cluster.wait_ready(kind, "least", "main")
         status = api.get(kind, "least", "main")["status"]
         expect({c["type"] for c in status["conditions"]} >= {"Ready", "Progressing", "Degraded"}, f"{kind}: conditions are missing: {status}")

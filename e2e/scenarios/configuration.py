@@ -3,7 +3,7 @@ import re
 import time
 import urllib.request
 
-from house import check, expect, wait_for
+from house import check, condition_of, expect, wait_for
 from load import Book, client, pod_spec
 
 from .shop import BROKERS, ENDPOINT, PROXIES, SHOP, make_namespace, new_group, new_topic, restarts, tool
@@ -111,3 +111,36 @@ def proxy_settings(cluster):
     wait_for(lambda: f"status tells it of each pod: {cluster.api.get('proxies', SHOP, 'edge')['status']}", 30, told)
     expect(identities(cluster, PROXIES) == before, "a pod was started again")
     return f"within {in_force_s:.1f} s"
+
+
+@check("bad-image", needs=["shop"])
+def bad_image(cluster):
+    """A Broker with an image that is not there stops at its first pod, and says why; corrected, it goes on without another hand"""
+    others = [pod for pod in identities(cluster, BROKERS) if pod not in of_pod(cluster, "main-broker-1")]
+    cluster.api.patch("brokers", SHOP, "main", {"spec": {"image": "waybill-e2e/nothing:1", "imagePullPolicy": "Never"}})
+    wait_for(lambda: f"it says that it stopped: {cluster.condition('brokers', SHOP, 'main', 'Degraded')}", 60,
+             lambda: cluster.condition("brokers", SHOP, "main", "Degraded")[:2] == ("True", "RolloutStopped"))
+    why = cluster.condition("brokers", SHOP, "main", "Degraded")[2]
+    expect("main-broker-1" in why, f"the pod is not named: {why}")
+    cluster.api.patch("brokers", SHOP, "main", {"spec": {"image": None, "imagePullPolicy": None}})
+    cluster.wait_ready("brokers", SHOP, "main")
+    expect(set(others) <= identities(cluster, BROKERS), "the other broker was touched")
+    return why
+
+
+@check("volume-size", needs=["shop"])
+def volume_size(cluster):
+    """A size that the storage class does not allow is told, and may be taken back"""
+    for size, condition, reason in (("2Gi", "Degraded", "ObjectRefused"), ("1Gi", "Ready", "PodsReady")):
+        changed = cluster.api.patch("brokers", SHOP, "main", {"spec": {"storage": {"size": size}}})
+
+        def look():
+            status = cluster.api.get("brokers", SHOP, "main")["status"]
+            return status["observedGeneration"] == changed["metadata"]["generation"] and condition_of({"status": status}, condition)[:2] == ("True", reason)
+
+        wait_for(lambda: f"{size}: {reason}; it is {cluster.condition('brokers', SHOP, 'main')}", 60, look)
+
+
+def of_pod(cluster, name):
+    """The identity of one broker's pod, in a set."""
+    return {(pod["metadata"]["uid"], restarts(pod)) for pod in cluster.pods(SHOP, BROKERS) if pod["metadata"]["name"] == name}

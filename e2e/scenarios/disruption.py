@@ -4,11 +4,11 @@ import random
 import threading
 import time
 
-import remoting
 from house import CLUSTER, ROOT, ApiError, Failed, check, expect, wait_for
 from load import Load
 
 from .configuration import APPS, identities, metrics, push_client, send
+from .elsewhere import announced
 from .shop import BROKERS, ENDPOINT, GROUP, OPERATORS, PROXIES, RELEASE, SHOP, TOPIC, broker_address, make_namespace, new_group, new_topic, tool
 
 # Within which clients go on after whatever happens to pods, seconds.
@@ -66,16 +66,6 @@ def delete(cluster, namespace, pods):
             "metadata": {"uid": None}})["metadata"]["uid"] != pod["metadata"]["uid"])
 
 
-def announced():
-    """The addresses of brokers in the route of the topic, as each broker tells it."""
-    found = set()
-    for n in range(2):
-        answer = remoting.call(broker_address(n), remoting.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC, "acceptStandardJsonOnly": "true"})
-        for one in json.loads(answer.body)["brokerDatas"]:
-            found.update(one["brokerAddrs"].values())
-    return found
-
-
 @check("pods-deleted", needs=["load"])
 def pods_deleted(cluster):
     """Each proxy and each broker is deleted, one by one and all at once: clients go on within 30 s, by names that stay (C40)"""
@@ -90,7 +80,8 @@ def pods_deleted(cluster):
     since = time.time()
     delete(cluster, SHOP, cluster.pods(SHOP, BROKERS) + cluster.pods(SHOP, PROXIES))
     gaps["all"] = recovered(cluster, since, "all pods deleted at once")
-    expect((names := announced()) == {broker_address(0), broker_address(1)}, f"brokers are announced as {names}")
+    addresses = [broker_address(n) for n in range(2)]
+    expect((names := announced(*addresses, topic=TOPIC)) == set(addresses), f"brokers are announced as {names}")
     return "longest pauses: " + ", ".join(f"{what} {gap:.1f} s" for what, gap in gaps.items())
 
 
@@ -141,6 +132,7 @@ def upgrade(cluster):
 def nothing_lost(cluster):
     """Of all that was answered OK during all of this, nothing was lost"""
     Work.killer.enough.set()
+    wait_for("the ConsumerGroup tells of its members", 60, lambda: cluster.api.get("consumergroups", SHOP, GROUP)["status"]["members"] >= 2)
     sent, again = Work.load.finish()
     return f"{sent} sent, {again} came more than once, {Work.killer.killed} operators killed"
 

@@ -7,7 +7,7 @@ from house import check, expect, wait_for
 from load import RESULTS, Book, client, pod_spec
 
 from .configuration import APPS, send
-from .shop import ENDPOINT, SHOP, broker_address, make_namespace, new_group, new_topic, restarts, tool
+from .shop import ENDPOINT, RELEASE, SHOP, broker_address, make_namespace, new_group, new_topic, restarts, tool
 
 # A pod of another namespace than the Proxy's, which allows that.
 LABELS = {"waybill.dev/inject": "edge", "waybill.dev/inject-namespace": SHOP}
@@ -99,6 +99,21 @@ def injected_jobs(cluster):
         expect(len(book.ids("sent")) == 10, lambda: f"{len(book.ids('sent'))} of 10 sent: {book.failures()}")
     expect((there := stored(cluster, "reports")) == 20, f"{there} of 20 are stored")
     return f"at most {slowest:.0f} s after their own container"
+
+
+@check("not-injected", needs=["shop"])
+def not_injected(cluster):
+    """Pods of namespaces that the Proxy does not name, of the operator's and of the system's come as they are, whatever their labels say"""
+    make_namespace(cluster, APPS)
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "labels": LABELS}, "spec": pod_spec(["true"])}
+
+    def containers(namespace):
+        made = cluster.api.call("POST", cluster.api.path("pods", namespace, dryRun="All"), pod)
+        return [c["name"] for c in made["spec"].get("initContainers", [])]
+
+    wait_for("a pod that may have a sidecar has one", 30, lambda: containers(APPS) == ["waybill-sidecar"])
+    for namespace in ("default", "kube-system", RELEASE):
+        expect(not containers(namespace), f"a pod of {namespace} got {containers(namespace)}")
 
 
 def stored(cluster, topic):

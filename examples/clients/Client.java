@@ -40,5 +40,7 @@ public class Client {
                 System.out.println("done");
             }
         }
+        // Threads of the client would keep the program for another minute.
+        System.exit(0);
     }
 }

@@ -34,14 +34,14 @@ pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &
         let controller = controller_of(api);
         let known = controller.store();
         let watches = Watches { proxies: &proxies, number };
-        let controller = watches.made::<ConfigMap>(controller);
+        let controller = watches.everywhere::<ConfigMap>(controller, &made_for_proxies(), of_labels);
         let controller = watches.made::<Service>(controller);
         let controller = watches.made::<ServiceAccount>(controller);
         let controller = watches.made::<PodDisruptionBudget>(controller);
         let controller = watches.made::<HorizontalPodAutoscaler>(controller);
         let controller = watches.made::<Deployment>(controller);
         let controller = watches.made::<Pod>(controller);
-        let controller = watches.all::<Pod>(controller, INJECT, of_injected);
+        let controller = watches.everywhere::<Pod>(controller, INJECT, of_injected);
         let controller = match scope.apis::<Broker>(&context.client).into_iter().nth(number) {
             Some(brokers) => {
                 let noticed = Noticed::default();
@@ -78,11 +78,18 @@ impl Watches<'_> {
             + Send
             + 'static,
     {
-        let labels = format!("{MANAGED_BY}={FIELD_MANAGER},app.kubernetes.io/component in ({PROXY},{INJECTION})");
-        self.all::<K>(controller, &labels, of_labels)
+        let apis: Vec<Api<PartialObjectMeta<K>>> = self.proxies.scope.apis(&self.proxies.context.client);
+        match apis.into_iter().nth(self.number) {
+            Some(api) => {
+                let labels = watcher::Config::default().labels(&made_for_proxies());
+                controller.watches(api, labels, move |object| of_labels(&object))
+            }
+            None => controller,
+        }
     }
 
-    fn all<K>(
+    /// Pods with a sidecar, and what those read, may be in other namespaces than their Proxy.
+    fn everywhere<K>(
         &self,
         controller: Controller<Proxy>,
         labels: &str,
@@ -97,13 +104,23 @@ impl Watches<'_> {
             + 'static,
     {
         let apis: Vec<Api<PartialObjectMeta<K>>> = self.proxies.scope.apis(&self.proxies.context.client);
-        match apis.into_iter().nth(self.number) {
-            Some(api) => {
-                controller.watches(api, watcher::Config::default().labels(labels), move |object| whose(&object))
-            }
-            None => controller,
-        }
+        // Where each namespace has a controller of its own, it knows no other Proxies.
+        let home = match &self.proxies.scope {
+            Scope::Cluster => None,
+            Scope::Namespaces(names) => names.get(self.number).cloned(),
+        };
+        apis.into_iter().fold(controller, |controller, api| {
+            let home = home.clone();
+            controller.watches(api, watcher::Config::default().labels(labels), move |object| {
+                whose(&object).filter(|proxy| home.is_none() || proxy.namespace == home)
+            })
+        })
     }
+}
+
+/// The labels of what the operator made for Proxies.
+fn made_for_proxies() -> String {
+    format!("{MANAGED_BY}={FIELD_MANAGER},app.kubernetes.io/component in ({PROXY},{INJECTION})")
 }
 
 /// The Proxy for which the operator made an object.
