@@ -346,13 +346,8 @@ async fn a_topic_with_fewer_queues() {
     }
     for (read, write) in [(4, 1), (1, 1)] {
         rig.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&CreateTopicRequestHeader {
-            topic: "t".into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: read,
             write_queue_nums: write,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
-            ..Default::default()
+            ..CreateTopicRequestHeader::new("t", read)
         }))
         .await;
     }
