@@ -11,12 +11,15 @@ use tokio_util::sync::CancellationToken;
 use crate::api::{Proxy, User};
 use crate::build::users::concerns;
 use crate::noticed::{Noticed, those};
-use crate::reconcile::{Context, Kind, on_proxy_users_error, on_user_error, reconcile_proxy_users, reconcile_user};
+use crate::reconcile::{
+    Context, Kind, Proxies, on_proxy_users_error, on_user_error, reconcile_proxy_users, reconcile_user,
+};
 use crate::run::{Scope, controller_of, watch_over};
 
 /// Looks after the Users of `scope`, and the users of its Proxies, until `stop`. Secrets are not watched, so that no right to list
 /// them is needed: a given one that changes is read again at the next resync, or when its User changes.
 pub(crate) async fn look_after_users(scope: &Scope, context: &Context, stop: &CancellationToken) {
+    let all = Arc::new(Proxies { context: context.clone(), scope: scope.clone() });
     let pairs = scope.apis::<User>(&context.client).into_iter().zip(scope.apis::<Proxy>(&context.client));
     let controllers = pairs.map(|(users, proxies)| {
         let (telling, writing) = (controller_of(users.clone()), controller_of(proxies.clone()));
@@ -34,7 +37,7 @@ pub(crate) async fn look_after_users(scope: &Scope, context: &Context, stop: &Ca
             .graceful_shutdown_on(stop.clone().cancelled_owned());
         future::join(
             watch_over(telling.run(reconcile_user, on_user_error, kind)),
-            watch_over(writing.run(reconcile_proxy_users, on_proxy_users_error, Arc::new(context.clone()))),
+            watch_over(writing.run(reconcile_proxy_users, on_proxy_users_error, all.clone())),
         )
     });
     future::join_all(controllers).await;

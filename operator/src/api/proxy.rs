@@ -121,6 +121,13 @@ impl Proxy {
     pub fn asks_for_users(&self) -> bool {
         self.spec.access_control.authentication
     }
+
+    /// Whether its injected sidecars in this other namespace may have its users.
+    #[must_use]
+    pub fn shares_users_with(&self, namespace: &str) -> bool {
+        let home = self.metadata.namespace.as_deref().unwrap_or_default();
+        self.spec.injection.share_users && self.spec.injection.allows(home, namespace)
+    }
 }
 
 /// The Service that clients connect to, port 8081.
@@ -277,6 +284,10 @@ pub struct Injection {
         inner(length(min = 1, max = 63), regex(pattern = r"^(\*|[a-z0-9]([-a-z0-9]*[a-z0-9])?)$"))
     )]
     pub namespaces: Vec<String>,
+    /// Whether those namespaces get the users of the Proxy with their secret keys, which sidecars there need if they are to ask who
+    /// calls (accessControl). Whoever may read Secrets, or make pods, in one of them can then act as any of these users.
+    #[serde(default)]
+    pub share_users: bool,
     /// The port that applications find it at, on 127.0.0.1 of their pod.
     #[serde(default = "port")]
     #[schemars(range(min = 1, max = 65_535))]
@@ -386,6 +397,7 @@ impl Default for Injection {
         Self {
             enabled: yes(),
             namespaces: Vec::new(),
+            share_users: false,
             port: port(),
             admin_port: admin_port(),
             shutdown_policy: release(),

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::proxy::{image, pull_policy};
 use super::proxy_configuration::configuration;
-use super::users::users_secret;
+use super::users::users_elsewhere;
 use super::{Configuration, Images, Invalid, Object, Role, Sources, labels, object, pods};
 use crate::api::Proxy;
 use crate::place::{CONFIGURATION_DIR, SIDECAR_FILE, injected_configuration};
@@ -75,8 +75,8 @@ pub fn sidecar(proxy: &Proxy, namespace: &str, images: &Images) -> Result<Sideca
     let home = proxy.namespace().unwrap_or_default();
     let name = injected_configuration(&home, &proxy.name_any(), namespace);
     let volume = if proxy.asks_for_users() {
-        let sources =
-            json!([{ "configMap": { "name": name } }, { "secret": { "name": users_secret(&proxy.name_any()) } }]);
+        let users = users_elsewhere(proxy, namespace);
+        let sources = json!([{ "configMap": { "name": name } }, { "secret": { "name": users } }]);
         json!({ "name": SIDECAR, "projected": { "sources": sources, "defaultMode": 0o444 } })
     } else {
         json!({ "name": SIDECAR, "configMap": { "name": name, "defaultMode": 0o444 } })

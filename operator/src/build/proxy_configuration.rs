@@ -124,8 +124,8 @@ fn said(proxy: &Proxy, role: Role, sources: &Sources) -> Result<BTreeMap<String,
     }
     set("grpcShutdownTimeSeconds", json!(spec.shutdown.grace_seconds));
     if proxy.asks_for_users() {
-        if !spec.injection.namespaces.is_empty() {
-            let reason = "cannot be together with spec.accessControl.authentication: secret keys stay in the namespace of the Proxy";
+        if !spec.injection.namespaces.is_empty() && !spec.injection.share_users {
+            let reason = "together with spec.accessControl.authentication it takes spec.injection.shareUsers: sidecars in other namespaces need the secret keys of the users there";
             return Err(Invalid::new("spec.injection.namespaces", reason));
         }
         // Injected sidecars have the file beside their configuration.

@@ -10,6 +10,7 @@ use waybill_sidecar::access;
 
 use crate::api::{Proxy, User, UserPermission};
 use crate::hash;
+use crate::place::injected_configuration;
 
 /// The key of the file in a Secret, and so its name where it is mounted.
 pub const USERS_FILE: &str = "users.yaml";
@@ -20,6 +21,13 @@ pub const USERS_DIRECTORY: &str = "/etc/waybill/users";
 #[must_use]
 pub fn users_secret(proxy: &str) -> String {
     format!("{proxy}-proxy-users")
+}
+
+/// The Secret with the users of a Proxy that its injected sidecars in `namespace` read: in its own the one that its proxies read.
+#[must_use]
+pub fn users_elsewhere(proxy: &Proxy, namespace: &str) -> String {
+    let (home, name) = (proxy.namespace().unwrap_or_default(), proxy.name_any());
+    if home == namespace { users_secret(&name) } else { injected_configuration(&home, &name, namespace) }
 }
 
 /// A user with its secret key.

@@ -12,6 +12,7 @@ use tracing::info;
 use super::objects::{self, Refusal};
 use super::pods::{self, Seen};
 use super::proxy::Proxies;
+use super::shared_users;
 use super::{ApiError, Context, key, status, while_doing};
 use crate::api::{FIELD_MANAGER, InjectedStatus, PodState, Proxy, Reason};
 use crate::build::{
@@ -202,16 +203,26 @@ async fn ensure(proxy: &Proxy, namespace: &str, context: &Context) -> Result<(),
     let name = crate::place::injected_configuration(&home, &proxy.name_any(), namespace);
     let api: Api<ConfigMap> = Api::namespaced(context.client.clone(), namespace);
     match api.get_opt(&name).await.map_err(while_doing("read a ConfigMap"))? {
-        Some(live) if !is_ours(&json!(live)) => Err(taken(namespace, &name)),
-        Some(live) if live.annotations().contains_key(UNUSED_SINCE) => Ok(mark(context, &live, None).await?),
-        Some(_live) => Ok(()),
+        Some(live) if !is_ours(&json!(live)) => return Err(taken(namespace, &name)),
+        Some(live) if live.annotations().contains_key(UNUSED_SINCE) => mark(context, &live, None).await?,
+        Some(_live) => {}
         None => {
             let sources = super::proxy::sources_or_first(proxy, context).await?;
             let (object, _configuration) =
                 build::injected(proxy, namespace, &sources).map_err(|invalid| Refusal::Refused(invalid.to_string()))?;
-            make(&object, context).await
+            make(&object, context).await?;
         }
     }
+    if proxy.asks_for_users() && home != namespace {
+        if !proxy.shares_users_with(namespace) {
+            let words =
+                "its sidecars ask for users, and spec.injection.shareUsers does not let this namespace have them";
+            return Err(Refusal::Refused(words.to_owned()));
+        }
+        let map = api.get(&name).await.map_err(while_doing("read a ConfigMap"))?;
+        shared_users::provide(proxy, &map, context).await?;
+    }
+    Ok(())
 }
 
 /// Takes away the ConfigMaps that no pod has needed for a minute, those of Proxies that are gone among them.

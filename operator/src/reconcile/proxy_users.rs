@@ -12,6 +12,8 @@ use tracing::warn;
 
 use super::compare::covers;
 use super::credentials::credentials;
+use super::proxy::Proxies;
+use super::shared_users;
 use super::user::file_of;
 use super::{ApiError, Context, after_api_error, key, while_doing};
 use crate::api::{FIELD_MANAGER, Proxy, User};
@@ -26,10 +28,11 @@ const USERS_VERSION: &str = "waybill.dev/users";
 /// # Errors
 /// The API server does not do its part. Nothing is written then: a user that cannot be read for the moment must not be
 /// locked out.
-pub async fn reconcile_proxy_users(proxy: Arc<Proxy>, context: Arc<Context>) -> Result<Action, ApiError> {
+pub async fn reconcile_proxy_users(proxy: Arc<Proxy>, proxies: Arc<Proxies>) -> Result<Action, ApiError> {
     if proxy.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
+    let context = &proxies.context;
     let namespace = proxy.namespace().unwrap_or_default();
     let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let name = users::users_secret(&proxy.name_any());
@@ -43,24 +46,33 @@ pub async fn reconcile_proxy_users(proxy: Arc<Proxy>, context: Arc<Context>) -> 
         context.events.warning(&*proxy, "ObjectConflict", note).await;
         return Ok(Action::requeue(context.pace.retry_max));
     }
-    let file = file(&proxy, &context).await?;
+    let file = file(&proxy, context).await?;
     let wanted = secret(&proxy, &name, &file);
-    if live.is_some_and(|live| covers(&json!(live), &wanted) && file_of(&live).as_ref() == Some(&file)) {
-        return Ok(context.pace.resync(&key(&*proxy)));
+    if !live.is_some_and(|live| covers(&json!(live), &wanted) && file_of(&live).as_ref() == Some(&file)) {
+        let params = PatchParams::apply(FIELD_MANAGER).force();
+        let written = secrets.patch(&name, &params, &Patch::Apply(&wanted)).await;
+        let written = written.map_err(while_doing("write the users of a Proxy"))?;
+        hurry(&proxy, context, &namespace, &written.resource_version().unwrap_or_default()).await;
     }
-    let params = PatchParams::apply(FIELD_MANAGER).force();
-    let written = secrets.patch(&name, &params, &Patch::Apply(&wanted)).await;
-    let written = written.map_err(while_doing("write the users of a Proxy"))?;
-    hurry(&proxy, &context, &written.resource_version().unwrap_or_default()).await;
+    let (changed, done) = shared_users::spread(&proxy, &file, &proxies).await;
+    for (namespace, version) in changed {
+        hurry(&proxy, context, &namespace, &version).await;
+    }
+    done?;
     Ok(context.pace.resync(&key(&*proxy)))
 }
 
 /// Lets the kubelets notice at once: they look after a pod when its metadata changes, and else about once a minute. Pods that are not
 /// told so have the users a little later.
-async fn hurry(proxy: &Proxy, context: &Context, version: &str) {
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &proxy.namespace().unwrap_or_default());
-    let name = proxy.name_any();
-    for selector in [build::selector("proxy", &name), format!("{}={name}", build::INJECT)] {
+async fn hurry(proxy: &Proxy, context: &Context, namespace: &str, version: &str) {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
+    let (home, name) = (proxy.namespace().unwrap_or_default(), proxy.name_any());
+    let of_proxy = (home == namespace).then(|| build::selector("proxy", &name));
+    let injected = match home == namespace {
+        true => format!("{}={name}", build::INJECT),
+        false => format!("{}={name},{}={home}", build::INJECT, build::INJECT_NAMESPACE),
+    };
+    for selector in of_proxy.into_iter().chain([injected]) {
         let found = match pods.list_metadata(&ListParams::default().labels(&selector)).await {
             Ok(found) => found.items,
             Err(error) => return warn!(%error, "the pods of a Proxy could not be listed"),
@@ -76,12 +88,13 @@ async fn hurry(proxy: &Proxy, context: &Context, version: &str) {
 }
 
 /// What to do when the API server did not do its part.
-pub fn on_proxy_users_error(proxy: Arc<Proxy>, error: &ApiError, context: Arc<Context>) -> Action {
+pub fn on_proxy_users_error(proxy: Arc<Proxy>, error: &ApiError, proxies: Arc<Proxies>) -> Action {
     warn!(kind = "users of a Proxy", resource = key(&*proxy), %error, "tried again");
-    after_api_error(error, context.pace)
+    after_api_error(error, proxies.context.pace)
 }
 
-async fn file(proxy: &Proxy, context: &Context) -> Result<String, ApiError> {
+/// The file with the users of a Proxy as they are now.
+pub(super) async fn file(proxy: &Proxy, context: &Context) -> Result<String, ApiError> {
     let namespace = proxy.namespace().unwrap_or_default();
     let api: Api<User> = Api::namespaced(context.client.clone(), &namespace);
     let mut all = api.list(&Default::default()).await.map_err(while_doing("list Users"))?.items;

@@ -19,6 +19,7 @@ mod leader;
 mod proxies;
 mod proxy_rig;
 mod rig;
+mod shared_users;
 mod users;
 mod webhook;
 mod webhook_certificates;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use kube::runtime::controller::Action;
 use kube::runtime::{reflector, watcher};
 use serde_json::{Value, json};
+use waybill_operator::Scope;
 use waybill_operator::api::{ConditionStatus, ConditionType, Proxy, Reason, User, UserStatus};
 use waybill_operator::build::users::{USERS_FILE, users_secret};
-use waybill_operator::reconcile::{ApiError, Kind, reconcile_proxy_users, reconcile_user};
+use waybill_operator::reconcile::{ApiError, Kind, Proxies, reconcile_proxy_users, reconcile_user};
 use waybill_sidecar::access;
 
 use crate::fake_api::Fault;
@@ -73,7 +74,8 @@ impl Users {
 
     async fn try_proxy(&self, name: &str) -> Result<Action, ApiError> {
         let proxy: Proxy = self.rig.api.typed(PROXIES, name);
-        reconcile_proxy_users(Arc::new(proxy), Arc::new(self.rig.context())).await
+        let proxies = Proxies { context: self.rig.context(), scope: Scope::Cluster };
+        reconcile_proxy_users(Arc::new(proxy), Arc::new(proxies)).await
     }
 
     async fn proxy(&self, name: &str) -> Action {
