@@ -12,8 +12,9 @@ use hyper::body::{Body, Incoming};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
-/// Connections from one address at the same time, so that one pod does not take all places.
-const OF_ONE_ADDRESS: usize = 64;
+/// Connections from one address at the same time, so that one pod does not take all places; as many as an API server may open when a
+/// hundred pods come at once.
+const OF_ONE_ADDRESS: usize = 192;
 /// Bytes of a question of which there may be one on each connection.
 const SMALL: u64 = 256 << 10;
 /// Larger ones that are read or answered at once; more wait.

@@ -6,7 +6,7 @@ use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::compare::covers;
+use super::compare::{covers, surplus};
 use super::{ApiError, Context, key, while_doing};
 use crate::api::FIELD_MANAGER;
 use crate::build::Object;
@@ -79,20 +79,27 @@ pub(super) async fn apply_over(client: &Client, object: &Object, live: Option<Va
         }
         drifted = live["metadata"]["annotations"][APPLIED] == json!(hash);
     }
-    match api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&wanted)).await {
-        Ok(live) => {
-            let live = json!(live);
-            if !covers(&live, &wanted) {
-                // A defect: the API server writes something in another way than it is compared here, or somebody changes it at once.
-                warn!(kind = object.resource.kind, name, "the API server does not keep this object as it was applied");
-            }
-            Ok(Written { live, drifted })
+    let refused = |error| match error {
+        kube::Error::Api(status) if matches!(status.code, 400 | 403 | 422) => {
+            Refusal::Refused(format!("{} {name}: {}", object.resource.kind, status.message))
         }
-        Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-            Err(Refusal::Refused(format!("{} {name}: {}", object.resource.kind, status.message)))
-        }
-        Err(error) => Err(Refusal::Api(while_doing("apply an object")(error))),
+        error => Refusal::Api(while_doing("apply an object")(error)),
+    };
+    let written = api.patch(name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&wanted)).await;
+    let mut live = json!(written.map_err(refused)?);
+    if !covers(&live, &wanted)
+        && let Some(surplus) = surplus(&live["spec"], &wanted["spec"])
+    {
+        let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Strategic(json!({ "spec": surplus }));
+        live = json!(api.patch(name, &params, &patch).await.map_err(refused)?);
     }
+    let drifted = drifted && covers(&live, &wanted);
+    if !covers(&live, &wanted) {
+        // The API server writes something in another way than it is compared here (a defect), or somebody changes it at once.
+        warn!(kind = object.resource.kind, name, "the API server does not keep this object as it was applied");
+    }
+    Ok(Written { live, drifted })
 }
 
 /// Whether it was made for a resource of this name that is gone, and was left behind without an owner: `--cascade=orphan`.
