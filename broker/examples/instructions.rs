@@ -277,16 +277,8 @@ fn broker(prepare: impl AsyncFn(&Rig) -> Vec<ReceiptHandle>, work: impl AsyncFn(
     let rig = Rig { broker, peer: Peer::local() };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let handles = runtime.block_on(async {
-        rig.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&CreateTopicRequestHeader {
-            topic: "topic".into(),
-            default_topic: "TBW102".into(),
-            read_queue_nums: QUEUES,
-            write_queue_nums: QUEUES,
-            perm: 6,
-            topic_filter_type: "SINGLE_TAG".into(),
-            ..Default::default()
-        }))
-        .await;
+        let topic = CreateTopicRequestHeader::new("topic", QUEUES);
+        rig.ok(Command::request(request::UPDATE_AND_CREATE_TOPIC).with_header(&topic)).await;
         let group = SubscriptionGroupConfig { group_name: "group".into(), ..Default::default() };
         rig.ok(Command::request(request::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP).with_body(group.to_json())).await;
         prepare(&rig).await
