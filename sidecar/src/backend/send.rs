@@ -26,7 +26,7 @@ const TEMPLATE: (&str, i32) = ("TBW102", 1_024);
 
 impl MessageService {
     /// Stores messages in one queue: of their message group, or else the queues take turns. A broker that cannot be
-    /// reached is passed over. A refusal that may be due to an old route leads to one more try, if there is a newer one.
+    /// reached, or takes no messages, is passed over. A refusal that may be due to an old route leads to one more try, if there is a newer one.
     ///
     /// # Errors
     /// `TopicNotFound`, `NoPermission` (nothing to write to), `Illegal` (the broker refuses the content), and the
@@ -71,6 +71,11 @@ impl MessageService {
                 Err(unanswered) if unanswered.not_sent && group.is_none() => {
                     passed_over.insert(&queue.broker_name);
                     failure = unanswered.error;
+                }
+                // It takes no more messages since a moment ago, which the route does not say yet.
+                Ok(Err(refusal @ BackendError::NoPermission(_))) if group.is_none() => {
+                    passed_over.insert(&queue.broker_name);
+                    failure = refusal;
                 }
                 answer => return answer?,
             }

@@ -279,3 +279,19 @@ async fn sends_pass_over_a_broker_that_cannot_be_reached_but_not_one_that_may_ha
     assert_eq!(failures, 4, "half of the queues are at the broken broker, and nothing is sent twice");
     assert_eq!(cut.count(request::SEND_MESSAGE_V2), 8);
 }
+
+#[tokio::test]
+async fn sends_pass_over_a_broker_that_takes_no_messages_any_more() {
+    let transport = two_brokers(|address, _: &Command| match address {
+        "a:10911" => refuse(response::NO_PERMISSION, "it is about to go"),
+        _ => Ok(crate::service::sent(1)),
+    });
+    let setup = service(transport.clone(), |_| {});
+    for _ in 0..8 {
+        let sent = setup.service.send(send_request(1)).await.expect("the other broker takes it");
+        assert_eq!(sent.broker_name, "b");
+    }
+    let all = two_brokers(|_, _: &Command| refuse(response::NO_PERMISSION, "it is about to go"));
+    let refused = service(all, |_| {}).service.send(send_request(1)).await;
+    assert_eq!(refused.err(), Some(BackendError::NoPermission("it is about to go".into())));
+}
