@@ -177,6 +177,7 @@ fn stateful_set(
             "terminationGracePeriodSeconds": grace + CLOSING_SECONDS,
             "securityContext": pods::pod_security(),
             "affinity": pods::apart(&labels),
+            "topologySpreadConstraints": pods::over_zones(&labels),
             "containers": [container(broker, images)?],
             "volumes": [{ "name": "configuration", "configMap": { "name": set } }],
         },

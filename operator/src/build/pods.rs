@@ -75,6 +75,16 @@ pub(crate) fn apart(labels: &BTreeMap<String, String>) -> Value {
     }] } })
 }
 
+/// Spread over zones, where there are several.
+pub(crate) fn over_zones(labels: &BTreeMap<String, String>) -> Value {
+    json!([{
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": { "matchLabels": labels },
+    }])
+}
+
 /// Puts into a pod template (`metadata` and `spec`) what was said beside. Labels and annotations that are there already stay.
 pub(crate) fn override_pod(template: &mut Value, pod: &PodOverrides) {
     for (part, said) in [("labels", &pod.labels), ("annotations", &pod.annotations)] {

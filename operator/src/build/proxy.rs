@@ -159,12 +159,7 @@ fn deployment(
             "terminationGracePeriodSeconds": proxy.spec.shutdown.notice_seconds + proxy.spec.shutdown.grace_seconds + ENDING_SECONDS,
             "securityContext": pods::pod_security(),
             "affinity": pods::apart(labels),
-            "topologySpreadConstraints": [{
-                "maxSkew": 1,
-                "topologyKey": "topology.kubernetes.io/zone",
-                "whenUnsatisfiable": "ScheduleAnyway",
-                "labelSelector": { "matchLabels": labels },
-            }],
+            "topologySpreadConstraints": pods::over_zones(labels),
             "containers": [container],
             "volumes": volumes,
         },

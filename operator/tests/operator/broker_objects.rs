@@ -159,6 +159,12 @@ fn a_broker_in_recovery_is_let_be_and_its_pods_are_found_by_names_that_stay() {
     assert_eq!(addresses, expected);
     assert_eq!(around(&objects, "Service")["spec"]["publishNotReadyAddresses"], true);
     assert_eq!(template["automountServiceAccountToken"], false);
+    assert_eq!(template["topologySpreadConstraints"][0]["topologyKey"], "topology.kubernetes.io/zone");
+    let own = built(json!({ "pod": { "topologySpreadConstraints": [{ "topologyKey": "rack" }] } }));
+    assert_eq!(
+        own.set.value["spec"]["template"]["spec"]["topologySpreadConstraints"],
+        json!([{ "topologyKey": "rack" }])
+    );
     assert_eq!(around(&objects, "PodDisruptionBudget")["spec"]["maxUnavailable"], 1);
     // Longer than the broker itself takes.
     assert_eq!(template["terminationGracePeriodSeconds"], 40);
