@@ -10,6 +10,11 @@ MANY = "many"
 EACH = 1000
 IDLE_S = 15
 IMAGE_MIB = 40
+RESIDENT_MIB = 20
+# The code of a program counts as its memory where it was run, and that of the development profile is three times as much: programs with
+# such images are only held to what a thousand of each may add, which is the same.
+DEVELOPMENT_IMAGE_MIB = 25
+ADDED_MIB = 9
 # Seconds of processor for each resource, from its creation until its status is written.
 CPU_S = 0.010
 # Share of a core while nothing changes.
@@ -36,7 +41,7 @@ def versions(cluster):
 
 @check("measures", needs=["install"])
 def measures(cluster):
-    """A thousand Topics and a thousand ConsumerGroups: processor, silence when nothing changes, a topic on its broker within a second"""
+    """A thousand Topics and a thousand ConsumerGroups: memory, processor, silence when nothing changes, a topic on its broker within a second"""
     make_namespace(cluster, MANY)
     cluster.apply(MANIFEST, MANY)
     cluster.wait_ready("brokers", MANY, "main")
@@ -73,5 +78,7 @@ def measures(cluster):
     expect(each_s <= CPU_S, told)
     expect(share <= IDLE_SHARE, told)
     expect(max(images.values()) <= IMAGE_MIB, told)
+    expect((resident - before) / 2 ** 20 <= ADDED_MIB, told)
+    expect(resident / 2 ** 20 <= RESIDENT_MIB or images["waybill-operator"] > DEVELOPMENT_IMAGE_MIB, told)
     cluster.kubectl("delete", "namespace", MANY, "--wait=false")
     return told

@@ -1,33 +1,47 @@
-//! When resources are compared again although nothing happened.
+//! When resources are compared although nothing happened to them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt, stream};
 use kube::Resource;
 use kube::runtime::reflector::{ObjectRef, Store};
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::sync::Notify;
+use tokio::time::sleep;
 
 use crate::noticed::those;
 use crate::reconcile::key;
 
-/// A period has so many parts, and each resource is in one of them.
+/// A round has so many parts, and each resource is in one of them.
 const PARTS: u32 = 64;
+/// From one resource to the next in a round that is soon to be over: about as long as one takes.
+const SOON: Duration = Duration::from_millis(3);
 
-/// Each of the known resources once in every `period`, which is at least a second; they are spread over it, so that a thousand do not
-/// ask at once. To ask the controller for each one's next time would need more memory than the resource itself.
-pub(crate) fn resync<K>(known: Store<K>, period: Duration) -> impl Stream<Item = ObjectRef<K>> + Send + 'static
+/// Each of the known resources once in every `period`, which is at least a second, and soon after `listed` tells that they were listed
+/// anew. They are spread: a thousand do not ask at once, and the controller has no thousand to remember; its queues keep the room for
+/// the most that they ever held, which is more than the resources themselves need.
+pub(crate) fn resync<K>(
+    known: Store<K>,
+    listed: Arc<Notify>,
+    period: Duration,
+) -> impl Stream<Item = ObjectRef<K>> + Send + 'static
 where
     K: Resource<DynamicType = ()> + Clone + Send + Sync + 'static,
 {
-    let mut ticks = interval(period.max(Duration::from_secs(1)) / PARTS);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    stream::unfold((ticks, 0), move |(mut ticks, part)| {
-        let known = known.clone();
+    let pause = period.max(Duration::from_secs(1)) / PARTS;
+    // The next part, how many of the parts are to come soon, and when the next one is due.
+    stream::unfold((0, 0, pause), move |(part, mut soon, wait)| {
+        let (known, listed) = (known.clone(), listed.clone());
         async move {
-            ticks.tick().await;
+            tokio::select! {
+                () = listed.notified() => soon = PARTS,
+                () = sleep(wait) => {}
+            }
             let due = those(&known, |resource| part_of(&key(resource)) == part);
-            Some((stream::iter(due), (ticks, (part + 1) % PARTS)))
+            soon = u32::saturating_sub(soon, 1);
+            let wait = if soon == 0 { pause } else { SOON * u32::try_from(due.len()).unwrap_or(PARTS) };
+            Some((stream::iter(due), ((part + 1) % PARTS, soon, wait)))
         }
     })
     .flatten()
@@ -43,6 +57,7 @@ fn part_of(key: &str) -> u32 {
 mod tests {
     use std::collections::BTreeMap;
 
+    use futures::FutureExt;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::runtime::{reflector, watcher};
     use tokio::time::Instant;
@@ -60,8 +75,9 @@ mod tests {
             writer.apply_watcher_event(&watcher::Event::Apply(one));
         }
         let began = Instant::now();
+        let again = resync(known, Arc::default(), period);
         let twice: Vec<(String, Duration)> =
-            resync(known, period).take(2 * MANY).map(|one| (one.name, began.elapsed())).collect().await;
+            again.take(2 * MANY).map(|one| (one.name, began.elapsed())).collect().await;
         let mut times: BTreeMap<String, Vec<Duration>> = BTreeMap::new();
         twice.into_iter().for_each(|(name, at)| times.entry(name).or_default().push(at));
         assert_eq!(times.len(), MANY);
@@ -72,5 +88,26 @@ mod tests {
             *at_once.entry(*first).or_default() += 1;
         }
         assert!(at_once.len() > 50 && at_once.values().all(|many| *many < 20), "{at_once:?}");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn what_is_listed_anew_comes_soon_and_once() {
+        let (known, mut writer) = reflector::store::<ConfigMap>();
+        for n in 0..100 {
+            let mut one = ConfigMap::default();
+            one.metadata.name = Some(format!("m{n}"));
+            writer.apply_watcher_event(&watcher::Event::Apply(one));
+        }
+        let listed = Arc::<Notify>::default();
+        let mut again = std::pin::pin!(resync(known, listed.clone(), Duration::from_secs(6_400)));
+        assert!(again.next().now_or_never().is_none());
+        listed.notify_one();
+        let began = Instant::now();
+        let mut names: Vec<String> = again.by_ref().take(100).map(|one| one.name).collect().await;
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 100);
+        again.next().await;
+        assert!(began.elapsed() > Duration::from_secs(50), "and then as ever");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use futures::{Stream, StreamExt, future};
+use futures::{Stream, StreamExt, TryStreamExt, future};
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
@@ -11,6 +11,7 @@ use kube::runtime::reflector::{self, ObjectRef, Store, reflector};
 use kube::runtime::{Controller, WatchStreamExt, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -23,9 +24,9 @@ use crate::resync::resync;
 use crate::users::look_after_users;
 
 /// Resources of one kind and namespace that are worked on at once.
-pub(crate) const AT_ONCE: u16 = 16;
+pub(crate) const AT_ONCE: u16 = 8;
 /// Resources that the API server tells in one answer when a watch begins.
-const PAGE: u32 = 100;
+const PAGE: u32 = 25;
 /// The annotation in which kubectl keeps a copy of what was applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
@@ -87,12 +88,43 @@ where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
 {
     let (known, writer) = reflector::store();
-    let lighter = watcher(api, watcher::Config::default().page_size(PAGE)).modify(|object: &mut K| {
+    let objects = reflector(writer, lighter(api)).applied_objects();
+    Controller::for_stream(objects, known).with_config(Config::default().concurrency(AT_ONCE))
+}
+
+/// The same of a kind of which there may be thousands: what is there when a watch begins is not all looked at at once. That all of it
+/// was listed is told, and [`resync`] goes through it.
+fn controller_of_many<K>(api: Api<K>) -> (Controller<K>, Arc<Notify>)
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    let (known, writer) = reflector::store();
+    let listed = Arc::<Notify>::default();
+    let tell = listed.clone();
+    let changed = reflector(writer, lighter(api)).try_filter_map(move |event| {
+        let changed = match event {
+            watcher::Event::Apply(object) => Some(object),
+            watcher::Event::InitDone => {
+                tell.notify_one();
+                None
+            }
+            watcher::Event::Init | watcher::Event::InitApply(_) | watcher::Event::Delete(_) => None,
+        };
+        future::ready(Ok(changed))
+    });
+    let controller = Controller::for_stream(changed, known);
+    (controller.with_config(Config::default().concurrency(AT_ONCE)), listed)
+}
+
+/// Watches resources, without what is not needed of them.
+fn lighter<K>(api: Api<K>) -> impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static
+where
+    K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Send + Sync + 'static,
+{
+    watcher(api, watcher::Config::default().page_size(PAGE)).modify(|object: &mut K| {
         object.managed_fields_mut().clear();
         object.annotations_mut().remove(LAST_APPLIED);
-    });
-    let objects = reflector(writer, lighter).applied_objects();
-    Controller::for_stream(objects, known).with_config(Config::default().concurrency(AT_ONCE))
+    })
 }
 
 /// What the operator made for brokers. Of these objects only the metadata is watched, and nothing is kept.
@@ -132,11 +164,11 @@ where
 async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &CancellationToken) {
     let pairs = scope.apis::<K>(&context.client).into_iter().zip(scope.apis::<Broker>(&context.client));
     future::join_all(pairs.map(|(api, brokers)| {
-        let controller = controller_of(api);
+        let (controller, listed) = controller_of_many(api);
         let known = controller.store();
         let affected = known.clone();
         let noticed = Noticed::default();
-        let again = resync(known.clone(), context.pace.resync);
+        let again = resync(known.clone(), listed, context.pace.resync);
         let kind = Arc::new(Kind { context: context.clone(), known });
         let beside = K::beside(kind.clone(), stop.clone());
         let controller = controller

@@ -183,9 +183,8 @@ fn in_words(all: &[String]) -> String {
     }
 }
 
-/// The name of the oldest other resource that stands for the same thing, if it is older than this one.
-fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
-    let age = |object: &K| (object.creation_timestamp(), object.name_any());
+/// The other resources that stand for the same thing.
+fn others<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Vec<Arc<K>> {
     let name = object.name_on_brokers();
     let same = |other: &Arc<K>| {
         other.namespace() == object.namespace()
@@ -193,8 +192,20 @@ fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
             && other.name_any() != object.name_any()
             && other.name_on_brokers() == name
     };
-    let oldest = kind.known.state().into_iter().filter(same).min_by_key(|other| age(other))?;
+    kind.known.state().into_iter().filter(same).collect()
+}
+
+/// The name of the oldest of them, if it is older than this one.
+fn owner<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
+    let age = |object: &K| (object.creation_timestamp(), object.name_any());
+    let oldest = others(object, kind).into_iter().min_by_key(|other| age(other))?;
     (age(&oldest) < age(object)).then(|| oldest.name_any())
+}
+
+/// The name of one of them that is to stay.
+fn heir<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Option<String> {
+    let mut others = others(object, kind).into_iter();
+    others.find(|other| other.meta().deletion_timestamp.is_none()).map(|heir| heir.name_any())
 }
 
 /// The brokers of a Broker.
@@ -276,6 +287,10 @@ async fn delete<K: OnBrokers>(api: &Api<K>, object: &K, kind: &Kind<K>) -> Resul
             let note = format!("{} {name} stays on the brokers: {address} has messages in it", K::WHAT);
             context.events.warning(object, "Retained", note).await;
         }
+        Deletion::Inherited(heir) => {
+            let note = format!("{} {name} stays on the brokers: {} {heir} stands for it", K::WHAT, K::kind(&()));
+            context.events.warning(object, "Retained", note).await;
+        }
         Deletion::Failed(failures) => {
             let since = object.meta().deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
             let waited = elapsed(since, context);
@@ -298,6 +313,8 @@ enum Deletion {
     Done,
     /// A broker has messages, so nothing is deleted anywhere.
     NotEmpty(String),
+    /// This resource asks for the same thing, and gets it.
+    Inherited(String),
     Failed(String),
 }
 
@@ -306,6 +323,9 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
     // What belongs to another resource, or never was, is not deleted.
     if policy == DeletionPolicy::Retain || object.settings().is_err() || owner(object, kind).is_some() {
         return Ok(Deletion::Nothing);
+    }
+    if let Some(heir) = heir(object, kind) {
+        return Ok(Deletion::Inherited(heir));
     }
     let Some(Brokers { addresses, .. }) =
         brokers(object, &kind.context).await?.filter(|known| !known.addresses.is_empty())
