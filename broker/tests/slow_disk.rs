@@ -184,3 +184,23 @@ async fn an_answer_that_nobody_waited_for_counts_all_the_same() {
     came.sort();
     assert_eq!(came, ["later", "m002", "sent"], "not what was acknowledged, nor what was renewed");
 }
+
+#[tokio::test]
+async fn who_repeats_an_ack_hears_ok_only_when_the_first_is_on_the_disk() {
+    let (rig, disk) = rig_with(1).await;
+    let held = rig.pop("g", "t", 1, LEASE_MS).await;
+    disk.hold(true);
+    let ack = || {
+        let (rig, handle) = (rig.clone(), held[0].handle.clone());
+        tokio::spawn(async move { rig.ack("g", "t", &handle).await })
+    };
+    let first = ack();
+    as_far_as_it_gets().await;
+    let again = ack();
+    as_far_as_it_gets().await;
+    assert!(!first.is_finished() && !again.is_finished(), "nothing is on the disk");
+    disk.hold(false);
+    for answer in [first, again, ack()] {
+        assert_eq!(in_time(answer).await.unwrap(), response::SUCCESS);
+    }
+}

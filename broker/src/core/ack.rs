@@ -43,8 +43,11 @@ impl Core {
             let outcomes = ledger.ack_many(self.now(), handles, &mut changes);
             (outcomes, self.submit_if_any(&consumer, &changes))
         };
-        if let Some(commit) = commit {
-            commit.await?;
+        match commit {
+            Some(commit) => drop(commit.await?),
+            // A repetition hears that it is done, so the first must be on disk, too.
+            None if outcomes.contains(&AckOutcome::AlreadyDone) => drop(self.store.settled().await?),
+            None => {}
         }
         let woken: BTreeSet<u32> = outcomes
             .iter()
@@ -75,8 +78,10 @@ impl Core {
         };
         self.store.admit(Admit::State)?;
         let (outcomes, commit) = self.submit_changes(&consumer, entries);
-        if let Some(commit) = commit {
-            commit.await?;
+        match commit {
+            Some(commit) => drop(commit.await?),
+            None if outcomes.contains(&ChangeOutcome::AlreadyDone) => drop(self.store.settled().await?),
+            None => {}
         }
         let changed = outcomes.iter().filter(|outcome| matches!(outcome, ChangeOutcome::Changed { .. })).count();
         self.metrics.changed(changed as u64, (outcomes.len() - changed) as u64);

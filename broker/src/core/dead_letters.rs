@@ -107,8 +107,8 @@ impl Core {
                 }
                 Ok(())
             }
-            // The client repeats what was done already.
-            AckOutcome::AlreadyDone => Ok(()),
+            // The client repeats what was done already, and perhaps a moment ago.
+            AckOutcome::AlreadyDone => Ok(drop(self.store.settled().await?)),
             AckOutcome::Stale => Err(BrokerError::StaleHandle("the message was delivered again since".into())),
             AckOutcome::Unknown => {
                 Err(BrokerError::StaleHandle("the message was never delivered to this group".into()))

@@ -133,6 +133,12 @@ impl Store {
         }
     }
 
+    /// Waits until everything that was submitted before has been committed; costs nothing when nothing waits. For answers that rest on what is in
+    /// memory, which is ahead of the disk.
+    pub fn settled(&self) -> Commit {
+        self.shared().inbox.settled()
+    }
+
     /// Bytes that a batch may have.
     #[must_use]
     pub fn batch_bytes_max(&self) -> u64 {

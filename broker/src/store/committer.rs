@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::batch::{Batch, Record};
 use super::commit::Committed;
 use super::error::StoreError;
-use super::inbox::{Late, Submission};
+use super::inbox::{Arrived, Late, Submission};
 use super::options::Flush;
 use super::record::{Operation, Operations};
 use super::shared::Shared;
@@ -35,7 +35,7 @@ impl Committer {
 
     /// Commits until the inbox is closed and empty, or has failed.
     pub(super) fn run(mut self) {
-        let mut arrived = Vec::new();
+        let mut arrived = Arrived::default();
         while let Some(found) = self.shared.inbox.take(arrived) {
             arrived = found;
             self.turn(&mut arrived);
@@ -44,7 +44,7 @@ impl Committer {
     }
 
     /// Commits what has arrived, as one group unless some of it is refused.
-    pub(super) fn turn(&mut self, arrived: &mut Vec<Submission>) {
+    pub(super) fn turn(&mut self, Arrived { submissions: arrived, settled }: &mut Arrived) {
         while !arrived.is_empty() {
             let refused = self.accept(arrived);
             match self.commit() {
@@ -56,6 +56,16 @@ impl Committer {
             }
             if self.has_failed() {
                 self.refuse(std::mem::take(arrived), &StoreError::Failed("a change before it was refused".into()));
+            }
+        }
+        if !settled.is_empty() {
+            let answer = match self.shared.inbox.refuses() {
+                Some(error @ StoreError::Failed(_)) => Err(error),
+                _ => Ok(Committed::default()),
+            };
+            for waiting in settled.drain(..) {
+                // Nobody needs to be interested any longer.
+                let _ = waiting.send(answer.clone());
             }
         }
         if let Err(error) = self.make_late() {

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::sync::{Notify, oneshot};
 
 use super::batch::{Batch, Record};
-use super::commit::{Answer, Commit};
+use super::commit::{Answer, Commit, Committed};
 use super::error::StoreError;
 use super::shared::Shared;
 
@@ -43,9 +43,17 @@ enum Phase {
     Failed(Arc<str>),
 }
 
+/// What the committer takes at once.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    pub(super) submissions: Vec<Submission>,
+    /// Who waits until all of them, and all before, have been committed.
+    pub(super) settled: Vec<oneshot::Sender<Answer>>,
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
-    submissions: Vec<Submission>,
+    arrived: Arrived,
     late: VecDeque<Late>,
     phase: Phase,
     /// The committer sleeps and must be woken.
@@ -74,7 +82,7 @@ impl Inbox {
         let bytes = record.len();
         self.put(|waiting, answer| {
             self.expect(bytes);
-            waiting.submissions.push(Submission { record, answer });
+            waiting.arrived.submissions.push(Submission { record, answer });
         })
     }
 
@@ -84,6 +92,14 @@ impl Inbox {
         make: impl FnOnce(&Shared) -> Result<Batch, StoreError> + Send + 'static,
     ) -> Commit {
         self.put(|waiting, answer| waiting.late.push_back(Late { make: Box::new(make), answer }))
+    }
+
+    /// Answers when everything that was submitted before has been committed; at once if nothing waits.
+    pub(super) fn settled(&self) -> Commit {
+        match self.pending_bytes() {
+            0 => Commit::answered(Ok(Committed::default())),
+            _ => self.put(|waiting, answer| waiting.arrived.settled.push(answer)),
+        }
     }
 
     fn put(&self, put: impl FnOnce(&mut Waiting, oneshot::Sender<Answer>)) -> Commit {
@@ -107,8 +123,8 @@ impl Inbox {
     }
 
     /// Everything that waits.
-    pub(super) fn take_now(&self) -> Vec<Submission> {
-        std::mem::take(&mut self.waiting.lock().submissions)
+    pub(super) fn take_now(&self) -> Arrived {
+        std::mem::take(&mut self.waiting.lock().arrived)
     }
 
     /// The batch to be made next, if there is one.
@@ -117,11 +133,12 @@ impl Inbox {
     }
 
     /// Everything that waits, which may be a batch to be made only; else waits itself. `None` if nothing will come. `emptied` is room for what comes next.
-    pub(super) fn take(&self, emptied: Vec<Submission>) -> Option<Vec<Submission>> {
+    pub(super) fn take(&self, emptied: Arrived) -> Option<Arrived> {
         let mut waiting = self.waiting.lock();
         loop {
-            if !waiting.submissions.is_empty() || !waiting.late.is_empty() {
-                return Some(std::mem::replace(&mut waiting.submissions, emptied));
+            let Arrived { submissions, settled } = &waiting.arrived;
+            if !submissions.is_empty() || !settled.is_empty() || !waiting.late.is_empty() {
+                return Some(std::mem::replace(&mut waiting.arrived, emptied));
             }
             if !matches!(waiting.phase, Phase::Open) {
                 return None;
@@ -162,12 +179,12 @@ impl Inbox {
         if !matches!(waiting.phase, Phase::Failed(_)) {
             waiting.phase = Phase::Failed(reason.clone());
         }
-        let refused = std::mem::take(&mut waiting.submissions);
+        let Arrived { submissions: refused, settled } = std::mem::take(&mut waiting.arrived);
         let late = std::mem::take(&mut waiting.late);
         drop(waiting);
         self.arrived.notify_all();
-        for late in late {
-            let _ = late.answer.send(Err(StoreError::Failed(reason.clone())));
+        for answer in late.into_iter().map(|late| late.answer).chain(settled) {
+            let _ = answer.send(Err(StoreError::Failed(reason.clone())));
         }
         for submission in refused {
             self.answered(submission.record.len());
