@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
 use waybill_ops::clock::{Clock, SystemClock};
 use waybill_ops::config::{Invalid, Validate};
+use waybill_ops::tls::Acceptor;
 use waybill_protocol::remoting::{Command, VouchBody};
 
 use crate::clients::Clients;
@@ -29,6 +30,9 @@ use crate::store::{Health, Options};
 /// How often the health of the store and silent clients are looked after.
 const HOUSEKEEPING: Duration = Duration::from_secs(1);
 
+/// How often it is looked whether the certificate has changed.
+const CERTIFICATE_LOOK: Duration = Duration::from_secs(1);
+
 /// One broker. Its requests come over TCP ([`Broker::serve`]) or from this process ([`Broker::handle`]).
 pub struct Broker {
     /// As it was started.
@@ -44,6 +48,7 @@ pub struct Broker {
     liveness: Option<Mutex<Liveness>>,
     retention: Mutex<Memory>,
     port: AtomicU16,
+    tls: Option<Acceptor>,
     stop: CancellationToken,
 }
 
@@ -82,6 +87,7 @@ impl Broker {
         config
             .validate()
             .map_err(|invalid| BrokerError::InvalidParameter(format!("{} {}", invalid.key, invalid.reason)))?;
+        let tls = config.tls().map_err(|error| BrokerError::InvalidParameter(format!("tlsServerCertPath: {error}")))?;
         let config = Arc::new(config);
         let metrics = Arc::new(Metrics::default());
         let mut store_options = store_options(&config);
@@ -97,6 +103,7 @@ impl Broker {
         let liveness = watch(&config, clock.now_ms(), &core);
         let broker = Arc::new(Self {
             port: AtomicU16::new(config.listen_port),
+            tls,
             config,
             in_force,
             store_options,
@@ -119,6 +126,9 @@ impl Broker {
             info!(name = self.config.broker_name, %address, announced = self.announced_address(), "broker listens");
         }
         let housekeeping = tokio::spawn(Arc::clone(self).keep_house());
+        if let Some(tls) = self.tls.clone() {
+            tokio::spawn(tls.watch(CERTIFICATE_LOOK, stop.clone()));
+        }
         let accepting = CancellationToken::new();
         let grace = Duration::from_secs(self.config.shutdown_grace_seconds);
         let serving = tokio::spawn(server::serve(Arc::clone(self), listener, accepting.clone(), grace));
@@ -212,6 +222,11 @@ impl Broker {
 
     pub(crate) fn now(&self) -> i64 {
         self.clock.now_ms()
+    }
+
+    /// What accepts TLS connections, if there is a certificate.
+    pub(crate) fn tls(&self) -> Option<&Acceptor> {
+        self.tls.as_ref()
     }
 
     pub(crate) fn is_stopping(&self) -> bool {

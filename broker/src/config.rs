@@ -7,6 +7,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
+use waybill_ops::tls::{Acceptor, CertificateError, CertificateSource};
 
 use crate::limits;
 
@@ -19,6 +20,18 @@ pub enum FlushDiskType {
     /// When the operating system has it; synced every 500 ms. Upstream's default.
     #[serde(rename = "ASYNC_FLUSH")]
     Async,
+}
+
+/// What connections to the remoting port may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TlsServerMode {
+    /// Plain text.
+    Disabled,
+    /// TLS if there is a certificate, or plain text: the first byte decides.
+    Permissive,
+    /// TLS.
+    Enforcing,
 }
 
 /// The configuration that counts now. Taken once for each piece of work, so that the work sees one state.
@@ -41,6 +54,12 @@ pub struct BrokerConfig {
     pub listen_port: u16,
     /// Port announced in routes when it differs from `listenPort` (a port mapping); 0 = the one that is bound.
     pub announced_port: u16,
+    /// What connections to the remoting port may be; upstream's `tls.server.mode`. Without a certificate they are plain text.
+    pub tls_server_mode: TlsServerMode,
+    /// PEM file with the certificate chain of the remoting port, read again when it changes; upstream's `tls.server.certPath`. Empty: none.
+    pub tls_server_cert_path: PathBuf,
+    /// PEM file with its key, not encrypted, read again when it changes; upstream's `tls.server.keyPath`.
+    pub tls_server_key_path: PathBuf,
     /// Address of the admin port (`/healthz`, `/readyz`, `/metrics`, `/config`); absent = none.
     pub admin_listen: Option<SocketAddr>,
     /// Directory of the store.
@@ -109,6 +128,9 @@ impl Default for BrokerConfig {
             bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             listen_port: 10911,
             announced_port: 0,
+            tls_server_mode: TlsServerMode::Permissive,
+            tls_server_cert_path: PathBuf::new(),
+            tls_server_key_path: PathBuf::new(),
             admin_listen: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 10915))),
             store_path_root_dir: PathBuf::from("data"),
             flush_disk_type: FlushDiskType::Sync,
@@ -142,7 +164,7 @@ impl Default for BrokerConfig {
 }
 
 /// Keys whose change counts at once, by their names in the file.
-pub const DYNAMIC: [&str; 15] = [
+pub const DYNAMIC: [&str; 16] = [
     "autoCreateSubscriptionGroup",
     "autoCreateTopicEnable",
     "autoCreateTopicMessageType",
@@ -158,6 +180,7 @@ pub const DYNAMIC: [&str; 15] = [
     "popPollingSize",
     "readOnlyBrokers",
     "timerMaxDelaySec",
+    "tlsServerMode",
 ];
 
 impl BrokerConfig {
@@ -180,7 +203,40 @@ impl BrokerConfig {
             pop_polling_size: file.pop_polling_size,
             read_only_brokers: file.read_only_brokers.clone(),
             timer_max_delay_sec: file.timer_max_delay_sec,
+            tls_server_mode: file.tls_server_mode,
             ..self.clone()
+        }
+    }
+
+    /// What accepts TLS connections, if there is a certificate.
+    ///
+    /// # Errors
+    /// The certificate or its key cannot be used.
+    pub fn tls(&self) -> Result<Option<Acceptor>, CertificateError> {
+        if self.tls_server_cert_path.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let source = CertificateSource::Files {
+            certificate: self.tls_server_cert_path.clone(),
+            key: self.tls_server_key_path.clone(),
+        };
+        Acceptor::new(source, &[]).map(Some)
+    }
+
+    fn check_tls(&self) -> Result<(), Invalid> {
+        let said = |path: &PathBuf| !path.as_os_str().is_empty();
+        let both = "; set both or neither";
+        match (said(&self.tls_server_cert_path), said(&self.tls_server_key_path)) {
+            (true, false) => {
+                Err(Invalid::new("tlsServerCertPath", format!("needs tlsServerKeyPath, which is not set{both}")))
+            }
+            (false, true) => {
+                Err(Invalid::new("tlsServerKeyPath", format!("needs tlsServerCertPath, which is not set{both}")))
+            }
+            (false, false) if self.tls_server_mode == TlsServerMode::Enforcing => {
+                Err(Invalid::new("tlsServerMode", "is enforcing, which needs tlsServerCertPath and tlsServerKeyPath"))
+            }
+            _fits => Ok(()),
         }
     }
 
@@ -220,6 +276,7 @@ impl Validate for BrokerConfig {
                 format!("is {:?}, expected a host name or an address", self.broker_host),
             ));
         }
+        self.check_tls()?;
         within("mappedFileSizeCommitLog", self.mapped_file_size_commit_log, 1 << 20, 1 << 30)?;
         within("indexCheckpointBytes", self.index_checkpoint_bytes, 64 << 10, 1 << 34)?;
         within("fileReservedTime", self.file_reserved_time, 1, 876_000)?;

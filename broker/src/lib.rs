@@ -29,7 +29,7 @@ pub mod timer;
 pub mod transaction;
 
 pub use broker::Broker;
-pub use config::{BrokerConfig, DYNAMIC, FlushDiskType};
+pub use config::{BrokerConfig, DYNAMIC, FlushDiskType, TlsServerMode};
 pub use error::BrokerError;
 pub use metrics::Metrics;
 pub use server::{Channel, Peer};

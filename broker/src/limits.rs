@@ -25,6 +25,8 @@ pub const BATCH_BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 pub const SEND_BATCH_MAX: usize = 1024;
 /// Connections the remoting listener holds at once.
 pub const CONNECTIONS_MAX: usize = 10_000;
+/// TLS handshakes at the same time; more wait.
+pub const HANDSHAKES_MAX: usize = 256;
 /// Requests of one connection that are being worked on; reading stops until one is answered.
 pub const REQUESTS_PER_CONNECTION_MAX: usize = 8_192;
 /// Bytes of answers waiting to be written to one connection before its requests stop being read.

@@ -75,6 +75,10 @@ fn main() -> ExitCode {
             return ExitCode::from(BAD_CONFIG);
         }
     };
+    if let Err(reason) = file.get().tls() {
+        error!("{reason}; see tlsServerCertPath and tlsServerKeyPath");
+        return ExitCode::from(BAD_CONFIG);
+    }
     let runtime = match waybill_ops::runtime::build() {
         Ok(runtime) => runtime,
         Err(error) => {

@@ -54,6 +54,11 @@ struct ByPromise {
     promised: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByReason {
+    reason: &'static str,
+}
+
 /// The broker's counters.
 #[derive(Debug)]
 pub struct Metrics {
@@ -71,6 +76,8 @@ pub struct Metrics {
     changes_refused: Counter,
     malformed_frames: Counter,
     connections_refused: Counter,
+    tls_connections: Counter,
+    tls_refused: Family<ByReason, Counter>,
     damaged_messages: Counter,
     reopened: Counter,
     clients_gone: Counter,
@@ -107,6 +114,8 @@ impl Default for Metrics {
             changes_refused: Counter::default(),
             malformed_frames: Counter::default(),
             connections_refused: Counter::default(),
+            tls_connections: Counter::default(),
+            tls_refused: Family::default(),
             damaged_messages: Counter::default(),
             reopened: Counter::default(),
             clients_gone: Counter::default(),
@@ -166,6 +175,16 @@ impl Default for Metrics {
             "waybill_broker_connections_refused",
             "Connections refused over the limit",
             metrics.connections_refused.clone(),
+        );
+        registry.register(
+            "waybill_broker_tls_connections",
+            "Connections that turned out to be TLS",
+            metrics.tls_connections.clone(),
+        );
+        registry.register(
+            "waybill_broker_tls_refused",
+            "Connections closed because TLS did not come about, or was missing where it is enforced",
+            metrics.tls_refused.clone(),
         );
         registry.register(
             "waybill_broker_damaged_messages",
@@ -326,6 +345,14 @@ impl Metrics {
 
     pub(crate) fn connection_refused(&self) {
         self.connections_refused.inc();
+    }
+
+    pub(crate) fn tls_connection(&self) {
+        self.tls_connections.inc();
+    }
+
+    pub(crate) fn tls_refused(&self, reason: &'static str) {
+        self.tls_refused.get_or_create(&ByReason { reason }).inc();
     }
 
     pub(crate) fn damaged_message(&self) {

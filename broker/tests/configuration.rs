@@ -39,6 +39,7 @@ fn all_others() -> BrokerConfig {
             ("bindAddress", _) => "127.0.0.1".into(),
             ("adminListen", _) => serde_json::Value::Null,
             ("flushDiskType", _) => "ASYNC_FLUSH".into(),
+            ("tlsServerMode", _) => "disabled".into(),
             (_, serde_json::Value::Bool(is)) => (!is).into(),
             (_, serde_json::Value::Number(is)) => (is.as_u64().unwrap() + 1).into(),
             (_, serde_json::Value::String(is)) => format!("{is}-other").into(),
@@ -80,6 +81,10 @@ fn a_wrong_key_or_value_is_refused_by_name() {
         ("flushDiskType: MAYBE_FLUSH\n", "MAYBE_FLUSH"),
         ("brokerName: two words\n", "brokerName"),
         ("maxMessageSize: 99999999\n", "maxMessageSize"),
+        ("tlsServerMode: sometimes\n", "sometimes"),
+        ("tlsServerMode: enforcing\n", "tlsServerMode"),
+        ("tlsServerCertPath: a\n", "tlsServerKeyPath"),
+        ("tlsServerKeyPath: a\n", "tlsServerCertPath"),
     ] {
         std::fs::write(file.path(), text).unwrap();
         let error = Live::<BrokerConfig>::load(file.path()).expect_err("refused").to_string();

@@ -1,5 +1,5 @@
 //! What every Waybill process needs around its work: a clock, logs, the admin port, a configuration file that is
-//! reloaded while the process runs, and the wish to stop.
+//! reloaded while the process runs, TLS, and the wish to stop.
 
 #![forbid(unsafe_code)]
 
@@ -12,3 +12,4 @@ pub mod logs;
 pub mod process;
 pub mod runtime;
 pub mod signal;
+pub mod tls;

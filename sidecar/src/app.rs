@@ -14,6 +14,7 @@ use waybill_ops::{
     admin::Admin,
     clock::Clock,
     config::{ConfigError, Live},
+    tls::{CertificateError, CertificateSource},
 };
 
 use crate::{
@@ -24,7 +25,7 @@ use crate::{
     grpc::{self, Messaging, Orphans, Parts, Served},
     readiness::Readiness,
     receipts::{DrainPolicy, Policy, Receipts},
-    serve::{CertificateError, CertificateSource, ClientIo, Limits, ServeMetrics, Tls, incoming},
+    serve::{ClientIo, Limits, ServeMetrics, Tls, incoming},
     session::Sessions,
 };
 

@@ -21,7 +21,7 @@ use waybill_ops::{
 };
 use waybill_sidecar::{
     App, BuildError, Listeners,
-    backend::{RemoteOptions, RemoteTransport, Signing, Transport},
+    backend::{RemoteOptions, RemoteTransport, Signing, Transport, tls_of},
     config::{Config, Value},
 };
 
@@ -91,7 +91,7 @@ pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
     let grpc = bind(&now.grpc_server_host, now.grpc_server_port, "grpcServerPort or --listen").await?;
     let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen").await?;
     let stop = CancellationToken::new();
-    let transport = transport(&now, &stop)?;
+    let transport = transport(&config, &stop)?;
     let listeners = Listeners { grpc, admin: Some(admin) };
     let app =
         App::build(config, transport, Arc::new(SystemClock::new()), listeners).await.map_err(|error| match error {
@@ -108,12 +108,23 @@ pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
 }
 
 /// The way to the brokers.
-fn transport(config: &Config, stop: &CancellationToken) -> Result<Arc<dyn Transport>, Failure> {
-    let plain = Arc::new(RemoteTransport::new(RemoteOptions::of(config)));
-    if config.broker_credentials_path.is_empty() {
-        return Ok(plain);
+fn transport(live: &Arc<Live<Config>>, stop: &CancellationToken) -> Result<Arc<dyn Transport>, Failure> {
+    let config = live.get();
+    let tls = tls_of(Arc::clone(live));
+    match tls() {
+        Err(error) => return Err(Failure::Config(format!("{error}; see tlsClientTrustCertPath"))),
+        Ok(Some(_)) if config.tls_client_trust_cert_path.is_empty() => {
+            tracing::warn!(
+                "brokers are spoken with by TLS, and every one is believed: tlsClientTrustCertPath is not set"
+            );
+        }
+        Ok(_) => {}
     }
-    match Signing::new(plain, &config.broker_credentials_path, stop.clone()) {
+    let remote = Arc::new(RemoteTransport::new(RemoteOptions::of(&config)).with_tls(tls));
+    if config.broker_credentials_path.is_empty() {
+        return Ok(remote);
+    }
+    match Signing::new(remote, &config.broker_credentials_path, stop.clone()) {
         Ok(signing) => Ok(Arc::new(signing)),
         Err(error) => Err(Failure::Config(format!("{error}; see brokerCredentialsPath"))),
     }

@@ -1,4 +1,4 @@
-//! One TCP connection: frames in, frames out.
+//! One connection: frames in, frames out.
 //!
 //! Requests are worked on side by side and answered in the order they finish. What is read is bounded: when a connection has
 //! too many requests in hand, or its peer does not read the answers, its requests stop being read.
@@ -9,11 +9,10 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
+use waybill_ops::tls::{ReadHalf, Stream, WriteHalf};
 use waybill_protocol::remoting::codes::own;
 use waybill_protocol::remoting::{self, Command};
 
@@ -22,10 +21,12 @@ use crate::Broker;
 use crate::limits;
 
 /// A connection without a byte from its peer and without work in hand is closed after this long, as upstream does.
-const IDLE: Duration = Duration::from_secs(120);
+pub(super) const IDLE: Duration = Duration::from_secs(120);
 /// Answers written with one system call, at most.
 const WRITE_BATCH: usize = 256;
 const READ_CHUNK: usize = 64 * 1024;
+/// How long the end of a connection may take to be told.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Who sent a request.
 #[derive(Debug, Clone)]
@@ -70,15 +71,12 @@ fn kib(bytes: usize) -> u32 {
 
 /// Serves one connection until it is closed by either side.
 pub(crate) async fn serve(
-    stream: TcpStream,
+    stream: Stream,
     address: SocketAddr,
     connection: u64,
     broker: Arc<Broker>,
     stop: CancellationToken,
 ) {
-    if let Err(error) = stream.set_nodelay(true) {
-        debug!(%address, %error, "TCP_NODELAY could not be set");
-    }
     let (reader, writer) = stream.into_split();
     let (answers, to_write) = mpsc::channel(WRITE_BATCH);
     let room = Arc::new(Semaphore::new(limits::RESPONSE_BYTES_PER_CONNECTION_MAX / KIB));
@@ -105,7 +103,7 @@ fn way_back(answers: &mpsc::Sender<Outgoing>, room: Arc<Semaphore>) -> Channel {
 }
 
 async fn read_requests(
-    mut reader: OwnedReadHalf,
+    mut reader: ReadHalf,
     answers: mpsc::Sender<Outgoing>,
     room: Arc<Semaphore>,
     broker: &Arc<Broker>,
@@ -191,7 +189,7 @@ async fn answer_one(
     }
 }
 
-async fn write_answers(mut writer: OwnedWriteHalf, mut to_write: mpsc::Receiver<Outgoing>, peer: Peer) {
+async fn write_answers(mut writer: WriteHalf, mut to_write: mpsc::Receiver<Outgoing>, peer: Peer) {
     let mut batch = Vec::with_capacity(WRITE_BATCH);
     let mut buffer = BytesMut::new();
     while to_write.recv_many(&mut batch, WRITE_BATCH).await > 0 {
@@ -205,7 +203,10 @@ async fn write_answers(mut writer: OwnedWriteHalf, mut to_write: mpsc::Receiver<
         for outgoing in &batch {
             remoting::encode(&outgoing.command, &mut buffer);
         }
-        let written = writer.write_all(&buffer).await;
+        let written = match writer.write_all(&buffer).await {
+            Ok(()) => writer.flush().await,
+            failed => failed,
+        };
         batch.clear();
         if buffer.capacity() > 4 * READ_CHUNK {
             buffer = BytesMut::new();
@@ -218,4 +219,6 @@ async fn write_answers(mut writer: OwnedWriteHalf, mut to_write: mpsc::Receiver<
             return;
         }
     }
+    // With TLS the peer is told that this is the end, and not cut off. One that does not read need not hear it.
+    let _told = tokio::time::timeout(FAREWELL, writer.shutdown()).await;
 }

@@ -8,9 +8,10 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::connection;
+use super::door::Door;
 use crate::Broker;
 use crate::limits;
 
@@ -20,6 +21,7 @@ static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
 pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener, stop: CancellationToken, grace: Duration) {
     let slots = Arc::new(Semaphore::new(limits::CONNECTIONS_MAX));
     let tasks = TaskTracker::new();
+    let door = Arc::new(Door::new(broker.tls().cloned()));
     loop {
         let accepted = tokio::select! {
             () = stop.cancelled() => break,
@@ -40,9 +42,15 @@ pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener, stop: Canc
             continue;
         };
         let id = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
-        let (broker, stop) = (Arc::clone(&broker), stop.clone());
+        let (broker, door, stop) = (Arc::clone(&broker), Arc::clone(&door), stop.clone());
         tasks.spawn(async move {
-            connection::serve(stream, address, id, broker, stop).await;
+            if let Err(error) = stream.set_nodelay(true) {
+                debug!(%address, %error, "TCP_NODELAY could not be set");
+            }
+            let mode = broker.in_force().tls_server_mode;
+            if let Some(stream) = door.let_in(stream, address, mode, &broker.metrics, &stop).await {
+                connection::serve(stream, address, id, broker, stop).await;
+            }
             drop(slot);
         });
     }

@@ -5,6 +5,7 @@ mod channel;
 mod clients;
 mod connection;
 mod counts;
+mod door;
 mod groups;
 mod leases;
 mod listener;

@@ -6,6 +6,7 @@ use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use waybill_ops::tls::{Connector, ReadHalf, Stream, WriteHalf};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{self, Command};
 
@@ -30,31 +31,55 @@ impl Default for Limits {
     }
 }
 
+/// How brokers are spoken with.
+#[derive(Debug, Clone)]
+pub struct Way {
+    /// How long they are waited for.
+    pub limits: Limits,
+    /// How to speak TLS; none: plain text. An error: whom to believe is not known, and why, for people; then none is asked.
+    pub tls: Result<Option<Connector>, String>,
+}
+
+impl Way {
+    /// Connects to `address`, host:port; the host is looked up anew each time, so a pod's new address is found.
+    ///
+    /// # Errors
+    /// [`AdminError::Unreachable`].
+    pub async fn open(&self, address: &str) -> Result<Connection, AdminError> {
+        let tls = self.tls.as_ref().map_err(|reason| AdminError::Unreachable(reason.clone()))?;
+        let (reader, writer) = match timeout(self.limits.connect, connect(address, tls.as_ref())).await {
+            Ok(connected) => connected?.into_split(),
+            Err(_elapsed) => return Err(AdminError::Unreachable("it does not take the connection in time".into())),
+        };
+        Ok(Connection { reader, writer, answer: self.limits.answer, read: BytesMut::new(), asked: 0 })
+    }
+}
+
+async fn connect(address: &str, tls: Option<&Connector>) -> Result<Stream, AdminError> {
+    // The kind without its number: the same failure always reads the same.
+    let socket =
+        TcpStream::connect(address).await.map_err(|error| AdminError::Unreachable(error.kind().to_string()))?;
+    let _slower_without = socket.set_nodelay(true);
+    match tls {
+        None => Ok(Stream::Plain(socket)),
+        Some(tls) => {
+            let stream = tls.connect(socket, address).await;
+            stream.map(Stream::from).map_err(|error| AdminError::Unreachable(error.to_string()))
+        }
+    }
+}
+
 /// A connection to one broker. It is of no more use after an error other than [`AdminError::Refused`].
 #[derive(Debug)]
 pub struct Connection {
-    stream: TcpStream,
+    reader: ReadHalf,
+    writer: WriteHalf,
     answer: Duration,
     read: BytesMut,
     asked: i32,
 }
 
 impl Connection {
-    /// Connects to `address`, host:port; the host is looked up anew each time, so a pod's new address is found.
-    ///
-    /// # Errors
-    /// [`AdminError::Unreachable`].
-    pub async fn open(address: &str, limits: Limits) -> Result<Self, AdminError> {
-        let stream = match timeout(limits.connect, TcpStream::connect(address)).await {
-            Ok(Ok(stream)) => stream,
-            // The kind without its number: the same failure always reads the same.
-            Ok(Err(error)) => return Err(AdminError::Unreachable(error.kind().to_string())),
-            Err(_elapsed) => return Err(AdminError::Unreachable("it does not take the connection in time".into())),
-        };
-        let _slower_without = stream.set_nodelay(true);
-        Ok(Self { stream, answer: limits.answer, read: BytesMut::new(), asked: 0 })
-    }
-
     /// Asks, and gives the answer whatever its code.
     ///
     /// # Errors
@@ -81,14 +106,15 @@ impl Connection {
         let broken = |error: std::io::Error| AdminError::Unreachable(error.kind().to_string());
         let mut frame = BytesMut::new();
         remoting::encode(request, &mut frame);
-        self.stream.write_all(&frame).await.map_err(broken)?;
+        self.writer.write_all(&frame).await.map_err(broken)?;
+        self.writer.flush().await.map_err(broken)?;
         loop {
             match remoting::decode(&mut self.read, ANSWER_MAX) {
                 Ok(Some(answer)) if answer.is_response() && answer.opaque == request.opaque => return Ok(answer),
                 // Brokers may ask their clients something, which is none of ours.
                 Ok(Some(_other)) => {}
                 Ok(None) => {
-                    if self.stream.read_buf(&mut self.read).await.map_err(broken)? == 0 {
+                    if self.reader.read_buf(&mut self.read).await.map_err(broken)? == 0 {
                         return Err(AdminError::Unreachable("it closed the connection".into()));
                     }
                 }

@@ -9,7 +9,7 @@ mod http;
 mod left;
 pub(crate) mod topic;
 
-pub use connection::{Connection, Limits};
+pub use connection::{Connection, Limits, Way};
 pub(crate) use counts::counts;
 pub use group::GroupSettings;
 pub use hanging::Hanging;

@@ -77,6 +77,9 @@ pub struct BrokerSpec {
     #[x_kube(validation = Rule::new("!self.startsWith('127.') && self != '0.0.0.0' && self != 'localhost'")
         .message("others cannot reach a broker there"))]
     pub announced_host: Option<String>,
+    /// The certificate of the brokers' remoting port. If absent, they speak plain text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<BrokerTls>,
     /// What the broker's container asks for and may have.
     #[serde(default)]
     pub resources: Resources,
@@ -128,6 +131,30 @@ pub enum Flush {
     Async,
 }
 
+/// The certificate of the brokers' remoting port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BrokerTls {
+    /// A Secret of the namespace with `tls.crt` and `tls.key`, such as cert-manager makes. A new certificate is taken within seconds
+    /// of its arrival in the pod. With `ca.crt` in it, the operator and the sidecars of Proxies that refer to this Broker only believe
+    /// brokers whose certificate that authority has signed for the name that they are reached by; without it they believe every one.
+    #[schemars(length(min = 1, max = 253))]
+    pub secret_name: String,
+    /// What connections to the brokers may be. A change needs no restart and counts for new connections.
+    #[serde(default)]
+    pub mode: TlsMode,
+}
+
+/// What connections to brokers may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub enum TlsMode {
+    /// TLS or plain text.
+    #[default]
+    Permissive,
+    /// TLS.
+    Enforcing,
+}
+
 /// How long messages are kept. What is absent is as docs/configuration-broker.md says.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
@@ -166,6 +193,8 @@ pub struct BrokerStatus {
     pub volume_size: Option<String>,
     /// The hash of the configuration that all brokers are to have.
     pub configuration: String,
+    /// Whether all brokers speak TLS, so that the operator and sidecars do so with them.
+    pub tls: bool,
     /// Each broker.
     #[schemars(schema_with = "super::schema::pods")]
     pub pods: Vec<PodState>,

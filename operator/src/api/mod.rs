@@ -14,7 +14,7 @@ mod topic;
 mod user;
 
 pub use applied::{AppliedStatus, BrokerRef, DeletionPolicy};
-pub use broker::{Broker, BrokerSpec, BrokerStatus, Flush, Reclaim, Retention, Storage};
+pub use broker::{Broker, BrokerSpec, BrokerStatus, BrokerTls, Flush, Reclaim, Retention, Storage, TlsMode};
 pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
 pub use consumer_group::{
     ConsumerGroup, ConsumerGroupSpec, GroupCounts, GroupDeletionPolicy, GroupStatus, Leases, Retry, RetryExponential,

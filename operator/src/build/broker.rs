@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::broker_keys::{self, SHUTDOWN_GRACE};
 use super::{Images, Invalid, Object, RESTART_CONFIGURATION, labels, metadata, object, pods};
-use crate::api::{Broker, Flush, ImagePullPolicy, Reclaim};
+use crate::api::{Broker, Flush, ImagePullPolicy, Reclaim, TlsMode};
 use crate::place::{BROKER_ADMIN_PORT, REMOTING_PORT, broker_host, broker_name, broker_set, cluster_name};
 use crate::{hash, quantity};
 
@@ -20,6 +20,8 @@ const CONFIGURATION_FILE: &str = "broker.yaml";
 const DATA_DIR: &str = "/data";
 /// Below the root of the volume, where file systems have things of their own.
 const STORE_DIR: &str = "/data/store";
+/// Where the certificate of the remoting port is.
+const TLS_DIR: &str = "/etc/waybill-tls";
 /// What a broker needs to close its store, beyond the time for requests in hand, seconds.
 const CLOSING_SECONDS: i64 = 30;
 /// For requests in hand, seconds, where the configuration does not say it.
@@ -108,6 +110,15 @@ fn configuration(broker: &Broker, standing: &Standing) -> Result<BTreeMap<String
     set("adminListen", json!(format!("0.0.0.0:{BROKER_ADMIN_PORT}")));
     set("storePathRootDir", json!(STORE_DIR));
     set("flushDiskType", json!(flush));
+    if let Some(tls) = &spec.tls {
+        let mode = match tls.mode {
+            TlsMode::Permissive => "permissive",
+            TlsMode::Enforcing => "enforcing",
+        };
+        set("tlsServerMode", json!(mode));
+        set("tlsServerCertPath", json!(format!("{TLS_DIR}/tls.crt")));
+        set("tlsServerKeyPath", json!(format!("{TLS_DIR}/tls.key")));
+    }
     for (key, value) in [
         ("fileReservedTime", spec.retention.hours),
         ("diskMaxUsedSpaceRatio", spec.retention.disk_max_percent),
@@ -186,6 +197,11 @@ fn stateful_set(
         && let Some(volumes) = template["spec"]["volumes"].as_array_mut()
     {
         volumes.push(json!({ "name": "data", "emptyDir": { "sizeLimit": spec.storage.size } }));
+    }
+    if let Some(tls) = &spec.tls
+        && let Some(volumes) = template["spec"]["volumes"].as_array_mut()
+    {
+        volumes.push(json!({ "name": "tls", "secret": { "secretName": tls.secret_name } }));
     }
     pods::override_pod(&mut template, &spec.pod);
     let mut stateful_set = json!({
@@ -266,6 +282,11 @@ fn container(broker: &Broker, images: &Images) -> Result<Value, Invalid> {
             { "name": "configuration", "mountPath": CONFIGURATION_DIR, "readOnly": true },
         ],
     });
+    if spec.tls.is_some()
+        && let Some(mounts) = container["volumeMounts"].as_array_mut()
+    {
+        mounts.push(json!({ "name": "tls", "mountPath": TLS_DIR, "readOnly": true }));
+    }
     if let Some(resources) = pods::resources("spec.resources", &spec.resources)? {
         container["resources"] = resources;
     }

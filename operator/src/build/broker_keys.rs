@@ -36,13 +36,16 @@ pub enum Takes {
 const DAY_MS: i64 = 86_400_000;
 
 /// All keys of the broker.
-pub const KEYS: [Key; 34] = [
+pub const KEYS: [Key; 37] = [
     elsewhere("brokerName", "it is the name of the pod", false),
     elsewhere("brokerClusterName", "it is made of the namespace and the name of the Broker", false),
     elsewhere("brokerIP1", "say it with spec.announcedHost", false),
     elsewhere("bindAddress", "pods listen on all addresses", false),
     elsewhere("listenPort", "it is always 10911", false),
     elsewhere("announcedPort", "it is always 10911", false),
+    elsewhere("tlsServerMode", "say it with spec.tls.mode", true),
+    elsewhere("tlsServerCertPath", "say it with spec.tls.secretName", false),
+    elsewhere("tlsServerKeyPath", "say it with spec.tls.secretName", false),
     elsewhere("adminListen", "it is always port 10915", false),
     elsewhere("storePathRootDir", "it is on the volume", false),
     elsewhere("flushDiskType", "say it with spec.flush", false),

@@ -99,6 +99,6 @@ pub fn injected(proxy: &Proxy, namespace: &str, sources: &Sources) -> Result<(Ob
         "namespace": namespace,
         "labels": labels,
     });
-    let object = object::<ConfigMap>(&metadata, json!({ "data": { SIDECAR_FILE: configuration.text } }));
+    let object = object::<ConfigMap>(&metadata, json!({ "data": configuration.data() }));
     Ok((object, configuration))
 }

@@ -22,7 +22,7 @@ pub use injected::{
     ENDPOINTS, INJECT, INJECT_NAMESPACE, INJECTION, PROXY_NAMESPACE, SIDECAR, Sidecar, UNUSED_SINCE, injected, sidecar,
 };
 pub use proxy::{PROXY, ProxyObjects, proxy};
-pub use proxy_configuration::{Configuration, Role, Sources, configuration};
+pub use proxy_configuration::{Authorities, BROKER_AUTHORITIES, Configuration, Role, Sources, configuration};
 
 /// The label whose value says that the operator made an object.
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -52,7 +52,7 @@ pub fn proxy(proxy: &Proxy, sources: &Sources, images: &Images) -> Result<ProxyO
     let autoscaler = object::<HorizontalPodAutoscaler>(&metadata, json!({ "spec": autoscaler(proxy, &name) }));
     let mut objects = vec![
         object::<ServiceAccount>(&metadata, json!({ "automountServiceAccountToken": false })),
-        object::<ConfigMap>(&metadata, json!({ "data": { SIDECAR_FILE: configuration.text } })),
+        object::<ConfigMap>(&metadata, json!({ "data": configuration.data() })),
         service(proxy, &metadata, &labels),
         object::<PodDisruptionBudget>(
             &metadata,

@@ -11,7 +11,7 @@ use super::Invalid;
 use super::users::{USERS_DIRECTORY, USERS_FILE};
 use crate::api::Proxy;
 use crate::hash;
-use crate::place::{CONFIGURATION_DIR, SIDECAR_ADMIN_PORT, SIDECAR_PORT};
+use crate::place::{CONFIGURATION_DIR, SIDECAR_ADMIN_PORT, SIDECAR_FILE, SIDECAR_PORT};
 
 /// Where the certificate of a Proxy is in its pods.
 pub(super) const TLS_DIR: &str = "/etc/waybill-tls";
@@ -19,7 +19,7 @@ pub(super) const TLS_DIR: &str = "/etc/waybill-tls";
 const TLS_WATCH_MS: i64 = 60_000;
 
 /// Keys that are not said in `spec.configuration`, and where they are said instead.
-const ELSEWHERE: [(&str, &str); 22] = [
+const ELSEWHERE: [(&str, &str); 23] = [
     ("namesrvAddr", "it is said by spec.brokerRef or spec.nameServers"),
     ("grpcServerHost", "the operator decides it"),
     ("grpcServerPort", "the operator decides it; for injected sidecars it is spec.injection.port"),
@@ -27,6 +27,7 @@ const ELSEWHERE: [(&str, &str); 22] = [
     ("adminServerPort", "the operator decides it; for injected sidecars it is spec.injection.adminPort"),
     ("tlsCertPath", "it is said by spec.tls"),
     ("tlsKeyPath", "it is said by spec.tls"),
+    ("tlsClientTrustCertPath", "it is spec.tls of the Broker"),
     ("authenticationEnabled", "it is spec.accessControl.authentication"),
     ("authorizationEnabled", "it is spec.accessControl.authorization"),
     ("usersFilePath", "the operator decides it"),
@@ -44,6 +45,10 @@ const ELSEWHERE: [(&str, &str); 22] = [
     ("batchChangeInvisibleTimeMaxNum", "it is spec.batch.maxEntries"),
 ];
 
+/// The file of a ConfigMap beside the configuration with those whose signature the certificates of brokers have. Certificates are no
+/// secret; the Secret that they come from has the brokers' key, which is none of a sidecar's.
+pub const BROKER_AUTHORITIES: &str = "broker-ca.crt";
+
 /// Where the brokers are.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sources {
@@ -51,6 +56,19 @@ pub struct Sources {
     pub addresses: Vec<String>,
     /// The name of the cluster that the brokers say they are; empty if it is not known here.
     pub cluster: String,
+    /// Whose signature their certificates have; none: they are not spoken with by TLS.
+    pub tls: Option<Authorities>,
+}
+
+/// Whose signature makes a broker be believed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authorities {
+    /// Nobody's is needed.
+    Anybody,
+    /// One of these, PEM.
+    These(String),
+    /// It is not known, and why.
+    Missing(String),
 }
 
 /// For whom a sidecar is.
@@ -67,6 +85,8 @@ pub enum Role {
 pub struct Configuration {
     /// The file.
     pub text: String,
+    /// The file [`BROKER_AUTHORITIES`], if there is one.
+    pub authorities: Option<String>,
     /// The hash of the file, as the sidecar tells it.
     pub hash: String,
     /// The hash of what counts only when a sidecar starts.
@@ -92,13 +112,29 @@ pub fn configuration(proxy: &Proxy, role: Role, sources: &Sources) -> Result<Con
         .filter(|(key, value)| key.effect == Effect::Restart && *value != key.default)
         .map(|(key, value)| format!("{}: {value}\n", key.name))
         .collect();
-    Ok(Configuration { hash: hash::of(&text), at_start: hash::of(&at_start.concat()), text })
+    let authorities = match &sources.tls {
+        Some(Authorities::These(text)) => Some(text.clone()),
+        _none => None,
+    };
+    Ok(Configuration { hash: hash::of(&text), at_start: hash::of(&at_start.concat()), text, authorities })
+}
+
+impl Configuration {
+    /// The data of the ConfigMap.
+    pub(super) fn data(&self) -> BTreeMap<&str, &str> {
+        let authorities = self.authorities.iter().map(|text| (BROKER_AUTHORITIES, text.as_str()));
+        std::iter::once((SIDECAR_FILE, self.text.as_str())).chain(authorities).collect()
+    }
 }
 
 /// All keys that have a value, by name.
 fn said(proxy: &Proxy, role: Role, sources: &Sources) -> Result<BTreeMap<String, Value>, Invalid> {
     let spec = &proxy.spec;
     let mut keys: BTreeMap<String, Value> = BTreeMap::new();
+    if spec.broker_ref.is_some() && spec.configuration.contains_key("tlsEnable") {
+        let reason = "cannot be set together with spec.brokerRef: it follows spec.tls of the Broker";
+        return Err(Invalid::new("spec.configuration.tlsEnable", reason));
+    }
     for (key, value) in &spec.configuration {
         check(key, value)?;
         keys.insert(key.clone(), value.clone());
@@ -121,6 +157,17 @@ fn said(proxy: &Proxy, role: Role, sources: &Sources) -> Result<BTreeMap<String,
     set("namesrvAddr", json!(sources.addresses.join(";")));
     if !sources.cluster.is_empty() && !spec.configuration.contains_key("rocketMQClusterName") {
         set("rocketMQClusterName", json!(sources.cluster));
+    }
+    match &sources.tls {
+        None => {}
+        Some(Authorities::Missing(reason)) => {
+            return Err(Invalid::new("spec.brokerRef", format!("cannot be used: {reason}")));
+        }
+        Some(Authorities::Anybody) => set("tlsEnable", json!(true)),
+        Some(Authorities::These(_)) => {
+            set("tlsEnable", json!(true));
+            set("tlsClientTrustCertPath", json!(format!("{CONFIGURATION_DIR}/{BROKER_AUTHORITIES}")));
+        }
     }
     set("grpcShutdownTimeSeconds", json!(spec.shutdown.grace_seconds));
     if proxy.asks_for_users() {

@@ -216,6 +216,15 @@ fn outcome(pods: &[Seen], counts: &Counts, drained: &Drained, configuration: &st
     Outcome { reason, message }
 }
 
+/// Whether all brokers speak TLS: from the moment when all have the certificate, until there is to be none. Sidecars follow it, so it
+/// does not come and go with later rollouts.
+fn speaks_tls(broker: &Broker, reason: Reason) -> bool {
+    let before = broker.status.as_ref().is_some_and(|before| before.tls);
+    // All pods are ready, and as the resource asks now.
+    let all = matches!(reason, Reason::PodsReady | Reason::ConfigurationPending);
+    broker.spec.tls.is_some() && (before || all)
+}
+
 async fn tell(broker: &Broker, context: &Context, came: &Came) -> Result<(), ApiError> {
     let before = broker.status.as_ref();
     let generation = broker.metadata.generation.unwrap_or(0);
@@ -247,6 +256,7 @@ async fn tell(broker: &Broker, context: &Context, came: &Came) -> Result<(), Api
         updated_replicas: came.counts.updated,
         selector: build::selector("broker", &broker.name_any()),
         configuration,
+        tls: speaks_tls(broker, came.outcome.reason),
         pods,
         conditions: status::conditions(old, &came.outcome, generation, context.clock.now_ms()),
     };

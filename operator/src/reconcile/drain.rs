@@ -5,8 +5,8 @@ use kube::ResourceExt;
 use tracing::{info, warn};
 use waybill_protocol::remoting::LeftBody;
 
-use super::{Context, key};
-use crate::admin::{AdminError, Connection, in_words, left};
+use super::{Context, key, secured};
+use crate::admin::{AdminError, in_words, left};
 use crate::api::Broker;
 use crate::place::broker_name;
 
@@ -43,7 +43,7 @@ pub(super) async fn step(broker: &Broker, context: &Context, running: i32) -> Dr
             // What was on its way in when the broker became read only is counted the second time.
             tokio::time::sleep(context.pace.settling).await;
         }
-        match ask(&address, context).await {
+        match ask(broker, &address, context).await {
             Ok(left) if left.takes_more() => {
                 return stays("does not know yet that it takes no new messages".to_owned());
             }
@@ -62,6 +62,7 @@ fn goes(replicas: i32, wanted: i32, name: &str) -> Drained {
     Drained { replicas, waits: (replicas > wanted).then(|| format!("{name} goes, others follow")) }
 }
 
-async fn ask(address: &str, context: &Context) -> Result<LeftBody, AdminError> {
-    left(&mut Connection::open(address, context.limits).await?).await
+async fn ask(broker: &Broker, address: &str, context: &Context) -> Result<LeftBody, AdminError> {
+    let way = secured::way(broker, context).await.map_err(|error| AdminError::Unreachable(error.to_string()))?;
+    left(&mut way.open(address).await?).await
 }

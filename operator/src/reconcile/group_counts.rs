@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 
 use super::on_brokers::{Brokers, OnBrokers, brokers, each};
 use super::{ApiError, Context, Kind, key, status, while_doing};
-use crate::admin::{Connection, counts};
+use crate::admin::counts;
 use crate::api::{ConditionStatus, ConsumerGroup, FIELD_MANAGER, GroupCounts, GroupStatus};
 
 /// Brokers (the resources) that are asked at once.
@@ -52,9 +52,9 @@ pub async fn count_groups(kind: &Kind<ConsumerGroup>) {
 /// The groups of one Broker.
 async fn count_those(groups: &[Arc<ConsumerGroup>], context: &Context) -> Result<(), ApiError> {
     let Some(first) = groups.first() else { return Ok(()) };
-    let Some(Brokers { addresses, .. }) = brokers(&**first, context).await? else { return Ok(()) };
-    let limits = context.limits;
-    let ask = |address| async move { counts(&mut Connection::open(address, limits).await?).await };
+    let Some(Brokers { addresses, way, .. }) = brokers(&**first, context).await? else { return Ok(()) };
+    let way = &way;
+    let ask = |address| async move { counts(&mut way.open(address).await?).await };
     let mut all: HashMap<String, GroupCounts> = HashMap::new();
     let ask = |address| context.hanging.ask(address, ask(address)).boxed();
     for (address, answer) in each(&addresses, ask).await {

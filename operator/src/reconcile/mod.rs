@@ -15,6 +15,7 @@ mod on_brokers;
 mod pods;
 mod proxy;
 mod proxy_users;
+mod secured;
 mod shared_users;
 mod status;
 mod topic;

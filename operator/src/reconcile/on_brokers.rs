@@ -15,8 +15,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use super::status::{self, Outcome};
-use super::{ApiError, Context, Kind, finalizer, key};
-use crate::admin::{AdminError, Applied, Connection};
+use super::{ApiError, Context, Kind, finalizer, key, secured};
+use crate::admin::{AdminError, Applied, Connection, Way};
 use crate::api::{AppliedStatus, BrokerRef, ConditionStatus, DeletionPolicy, Reason};
 
 /// Brokers that are asked at once for one resource.
@@ -131,8 +131,8 @@ async fn converge<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Came, ApiE
         let message = format!("there is no Broker {} in this namespace", object.broker_ref().name);
         return Ok(Came::unasked(Reason::BrokerNotFound, message));
     };
-    let (limits, settings) = (kind.context.limits, &settings);
-    let apply = |address| async move { K::apply(settings, &mut Connection::open(address, limits).await?).await };
+    let (settings, way) = (&settings, &brokers.way);
+    let apply = |address| async move { K::apply(settings, &mut way.open(address).await?).await };
     let hanging = &kind.context.hanging;
     let mut asked = each(&brokers.addresses, |address| hanging.ask(address, apply(address)).boxed()).await;
     let leaving = |address: &str| brokers.addresses.iter().skip(brokers.staying).any(|leaving| leaving == address);
@@ -213,18 +213,20 @@ pub(super) struct Brokers {
     pub(super) addresses: Vec<String>,
     /// How many of them are to stay. The others, behind them, drain: their consumers go on, so they are to know what changes.
     staying: usize,
+    /// How they are spoken with.
+    pub(super) way: Way,
 }
 
 /// The brokers. None: there is no such Broker.
 pub(super) async fn brokers<K: OnBrokers>(object: &K, context: &Context) -> Result<Option<Brokers>, ApiError> {
     let namespace = object.namespace().unwrap_or_default();
     let broker = super::broker_of(context, &namespace, &object.broker_ref().name).await?;
-    Ok(broker.map(|broker| {
-        let there = broker.status.as_ref().map_or(0, |status| status.replicas);
-        let numbers = 0..broker.spec.replicas.max(there);
-        let addresses = numbers.map(|number| (context.address)(&broker, number)).collect();
-        Brokers { addresses, staying: usize::try_from(broker.spec.replicas).unwrap_or(0) }
-    }))
+    let Some(broker) = broker else { return Ok(None) };
+    let there = broker.status.as_ref().map_or(0, |status| status.replicas);
+    let numbers = 0..broker.spec.replicas.max(there);
+    let addresses = numbers.map(|number| (context.address)(&broker, number)).collect();
+    let staying = usize::try_from(broker.spec.replicas).unwrap_or(0);
+    Ok(Some(Brokers { addresses, staying, way: secured::way(&broker, context).await? }))
 }
 
 /// Writes the status if it says something new, and tells people what happened.
@@ -327,15 +329,15 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
     if let Some(heir) = heir(object, kind) {
         return Ok(Deletion::Inherited(heir));
     }
-    let Some(Brokers { addresses, .. }) =
+    let Some(Brokers { addresses, way, .. }) =
         brokers(object, &kind.context).await?.filter(|known| !known.addresses.is_empty())
     else {
         return Ok(Deletion::Nothing);
     };
-    let (limits, hanging) = (kind.context.limits, &kind.context.hanging);
+    let (way, hanging) = (&way, &kind.context.hanging);
     let name = &object.name_on_brokers();
     if policy == DeletionPolicy::DeleteIfEmpty {
-        let ask = |address| async move { K::is_empty(name, &mut Connection::open(address, limits).await?).await };
+        let ask = |address| async move { K::is_empty(name, &mut way.open(address).await?).await };
         let asked = each(&addresses, |address| hanging.ask(address, ask(address)).boxed()).await;
         if let Some((address, _)) = asked.iter().find(|(_, empty)| *empty == Ok(false)) {
             return Ok(Deletion::NotEmpty((*address).to_owned()));
@@ -344,7 +346,7 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
             return Ok(Deletion::Failed(failures));
         }
     }
-    let delete = |address| async move { K::delete(name, &mut Connection::open(address, limits).await?).await };
+    let delete = |address| async move { K::delete(name, &mut way.open(address).await?).await };
     let asked = each(&addresses, |address| hanging.ask(address, delete(address)).boxed()).await;
     Ok(failures(&asked).map_or(Deletion::Done, Deletion::Failed))
 }

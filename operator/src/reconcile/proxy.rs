@@ -13,7 +13,7 @@ use super::injection::{self, Injected};
 use super::objects::{self, Refusal};
 use super::pods::{self, Seen};
 use super::status::{self, Outcome};
-use super::{ApiError, Context, key, while_doing};
+use super::{ApiError, Context, key, secured, while_doing};
 use crate::api::{Condition, InjectedStatus, PodState, Proxy, ProxyStatus, Reason};
 use crate::build::{self, Object, PROXY, ProxyObjects, Sources};
 use crate::place;
@@ -125,18 +125,18 @@ async fn converge(proxy: &Proxy, proxies: &Proxies) -> Result<Came, Refusal> {
 /// Where the brokers of a Proxy are. None: there is no such Broker.
 pub(super) async fn sources(proxy: &Proxy, context: &Context) -> Result<Option<Sources>, ApiError> {
     if let Some(addresses) = &proxy.spec.name_servers {
-        return Ok(Some(Sources { addresses: addresses.clone(), cluster: String::new() }));
+        return Ok(Some(Sources { addresses: addresses.clone(), ..Sources::default() }));
     }
     let Some(broker_ref) = &proxy.spec.broker_ref else { return Ok(None) };
     let namespace = proxy.namespace().unwrap_or_default();
     let broker = super::broker_of(context, &namespace, &broker_ref.name).await?;
-    Ok(broker.map(|broker| {
-        // Brokers that are to go still give out what they have.
-        let there = broker.status.as_ref().map_or(0, |status| status.replicas);
-        let number = broker.spec.replicas.max(there).max(1);
-        let addresses = (0..number).map(|number| (context.address)(&broker, number)).collect();
-        Sources { addresses, cluster: place::cluster_name(&namespace, &broker_ref.name) }
-    }))
+    let Some(broker) = broker else { return Ok(None) };
+    // Brokers that are to go still give out what they have.
+    let there = broker.status.as_ref().map_or(0, |status| status.replicas);
+    let number = broker.spec.replicas.max(there).max(1);
+    let addresses = (0..number).map(|number| (context.address)(&broker, number)).collect();
+    let tls = secured::authorities(&broker, context).await?;
+    Ok(Some(Sources { addresses, cluster: place::cluster_name(&namespace, &broker_ref.name), tls }))
 }
 
 /// The same, with the first broker of a Broker that is not there yet.
@@ -147,7 +147,7 @@ pub(super) async fn sources_or_first(proxy: &Proxy, context: &Context) -> Result
     let namespace = proxy.namespace().unwrap_or_default();
     let name = proxy.spec.broker_ref.as_ref().map_or("", |broker| &broker.name);
     let first = format!("{}:{}", place::broker_host(&namespace, name, 0), place::REMOTING_PORT);
-    Ok(Sources { addresses: vec![first], cluster: place::cluster_name(&namespace, name) })
+    Ok(Sources { addresses: vec![first], cluster: place::cluster_name(&namespace, name), tls: None })
 }
 
 /// Applies all objects; the answer is the Deployment as it is now.

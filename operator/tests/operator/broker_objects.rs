@@ -45,9 +45,10 @@ pub(crate) fn specs() -> impl Strategy<Value = Value> {
         }
         retention
     });
-    let rest = (any::<bool>(), prop::option::of(1..=16_384), any::<bool>(), retention);
+    let tls = prop::option::of(prop::sample::select(vec!["Permissive", "Enforcing"]));
+    let rest = (any::<bool>(), prop::option::of(1..=16_384), any::<bool>(), retention, tls);
     (0..=5_i32, "[a-z/:.]{1,20}", storage, amounts, pod, rest).prop_map(
-        |(replicas, image, storage, requests, pod, (asynchronous, batch, further, retention))| {
+        |(replicas, image, storage, requests, pod, (asynchronous, batch, further, retention, tls))| {
             let configuration =
                 if further { json!({ "clientGoneAfter": 5000, "popPollingSize": 7 }) } else { json!({}) };
             let mut spec = json!({
@@ -57,6 +58,9 @@ pub(crate) fn specs() -> impl Strategy<Value = Value> {
             });
             if let Some(batch) = batch {
                 spec["batchMaxEntries"] = json!(batch);
+            }
+            if let Some(mode) = tls {
+                spec["tls"] = json!({ "secretName": "cert", "mode": mode });
             }
             spec
         },
@@ -134,7 +138,8 @@ fn restricted(pod: &Value) {
         }
     }
     for volume in pod["volumes"].as_array().expect("volumes") {
-        assert!(volume["configMap"].is_object() || volume["emptyDir"].is_object(), "{volume}");
+        let kinds = ["configMap", "emptyDir", "secret"];
+        assert!(kinds.iter().any(|kind| volume[kind].is_object()), "{volume}");
     }
 }
 

@@ -20,6 +20,7 @@ mod proxies;
 mod proxy_rig;
 mod rig;
 mod shared_users;
+mod tls;
 mod users;
 mod webhook;
 mod webhook_certificates;

@@ -42,14 +42,19 @@ impl TestBroker {
     }
 
     pub(crate) async fn named(name: &str) -> Self {
+        Self::with(name, |_| {}).await
+    }
+
+    pub(crate) async fn with(name: &str, adjust: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a directory");
-        let config = BrokerConfig {
+        let mut config = BrokerConfig {
             broker_name: name.to_owned(),
             store_path_root_dir: dir.path().to_owned(),
             mapped_file_size_commit_log: 1 << 20,
             max_message_size: 1 << 16,
             ..BrokerConfig::default()
         };
+        adjust(&mut config);
         let broker = Broker::open(config).expect("a broker");
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address").to_string();

@@ -35,7 +35,7 @@ pub use self::{
     from_brokers::{FromBrokers, OnRequest},
     local::LocalTransport,
     metrics::BackendMetrics,
-    remote::{RemoteOptions, RemoteTransport},
+    remote::{RemoteOptions, RemoteTransport, TlsNow, tls_of},
     service::MessageService,
     signing::Signing,
     transactions::{Announcer, EndTransaction},

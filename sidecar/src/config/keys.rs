@@ -218,6 +218,12 @@ keys! {
     /// The most consumer groups whose settings are remembered.
     subscription_group_config_cache_max_num: i64 = "subscriptionGroupConfigCacheMaxNum", 20_000, ANY_COUNT, "", Restart;
 
+    /// Speak TLS with brokers and name servers (upstream's `tls.enable`); for connections that are made from then on. What clients speak does
+    /// not depend on it.
+    tls_enable: bool = "tlsEnable", false, Allowed::Bool, "", Dynamic;
+    /// PEM file with the authorities whose brokers are believed, if their certificate is for the name or address they are reached by. Read
+    /// again when it changes. Empty: every broker is believed, as upstream's clients do.
+    tls_client_trust_cert_path: String = "tlsClientTrustCertPath", "", Allowed::Text(any_text, "a path"), "", Dynamic;
     /// YAML file with `accessKey` and `secretKey`, for brokers that ask who calls: Apache's with access control. Read again when it
     /// changes.
     broker_credentials_path: String = "brokerCredentialsPath", "", Allowed::Text(any_text, "a path"), "", Restart;

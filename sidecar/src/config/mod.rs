@@ -37,6 +37,7 @@ impl Validate for Config {
             }
         }
         self.check_tls()?;
+        self.check_backend_tls()?;
         self.check_access()?;
         self.check_pairs()
     }
@@ -53,6 +54,14 @@ impl Config {
             _ => return Ok(()),
         };
         Err(Invalid::new(given, format!("needs {missing}, which is not set; set both or neither")))
+    }
+
+    fn check_backend_tls(&self) -> Result<(), Invalid> {
+        if !self.tls_client_trust_cert_path.is_empty() && !self.tls_enable {
+            let reason = "needs tlsEnable: without TLS no broker shows a certificate";
+            return Err(Invalid::new("tlsClientTrustCertPath", reason));
+        }
+        Ok(())
     }
 
     fn check_access(&self) -> Result<(), Invalid> {

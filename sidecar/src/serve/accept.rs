@@ -13,11 +13,10 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use waybill_ops::tls::TLS_HANDSHAKE;
 
 use super::{io::ClientIo, tls::Tls};
 
-/// The first byte of every TLS connection.
-const TLS_HANDSHAKE: u8 = 0x16;
 /// After a failed accept (mostly: too many open files) it is not tried again at once.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that are ready and wait for the server to take them.

@@ -4,14 +4,12 @@
 //! that it speaks HTTP/2.
 
 mod accept;
-mod certificate;
 mod gather;
 mod io;
 mod tls;
 
 pub use self::{
     accept::{Limits, ServeMetrics, incoming},
-    certificate::{CertificateError, CertificateSource},
     io::ClientIo,
     tls::Tls,
 };

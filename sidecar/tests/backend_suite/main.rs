@@ -16,6 +16,7 @@ mod scripted;
 mod serve;
 mod service;
 mod switches;
+mod tls;
 mod upgrade;
 
 /// What must happen, happens within this, however busy the machine.

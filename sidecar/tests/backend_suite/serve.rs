@@ -17,7 +17,8 @@ use tokio::{
 use tokio_rustls::{TlsConnector, client::TlsStream};
 use tokio_stream::{StreamExt, wrappers::ReceiverStream};
 use tokio_util::sync::CancellationToken;
-use waybill_sidecar::serve::{CertificateSource, ClientIo, Limits, ServeMetrics, Tls, incoming};
+use waybill_ops::tls::CertificateSource;
+use waybill_sidecar::serve::{ClientIo, Limits, ServeMetrics, Tls, incoming};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 

@@ -7,12 +7,14 @@ mod overrides;
 mod retention;
 pub(crate) mod topic;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use waybill_ops::tls::{Connector, Trust};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{Command, DEFAULT_MAX_FRAME, JsonBody};
-use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
+use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, TlsNow, Transport, TransportError};
 
 use crate::address;
 use crate::exit::Failure;
@@ -29,12 +31,20 @@ pub(crate) struct Address {
     /// The broker: host:port of its remoting port
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:10911", value_parser = address::parse)]
     broker: String,
+    /// Speak TLS with the broker; without --tls-ca any certificate is believed
+    #[arg(long)]
+    tls: bool,
+    /// PEM file: speak TLS with the broker, and believe it only if one of these authorities has signed its certificate for the host of
+    /// --broker
+    #[arg(long, value_name = "FILE")]
+    tls_ca: Option<PathBuf>,
 }
 
 /// A broker that can be asked.
 pub(crate) struct Broker {
     transport: Arc<dyn Transport>,
     address: String,
+    speaks_tls: bool,
 }
 
 impl Address {
@@ -42,7 +52,19 @@ impl Address {
     fn broker(&self) -> Broker {
         let options =
             RemoteOptions { connect_timeout: CONNECT_TIMEOUT, max_in_flight: 8, max_frame: DEFAULT_MAX_FRAME };
-        Broker { transport: Arc::new(RemoteTransport::new(options)), address: self.broker.clone() }
+        let transport = RemoteTransport::new(options).with_tls(self.tls());
+        let speaks_tls = self.speaks_tls();
+        Broker { transport: Arc::new(transport), address: self.broker.clone(), speaks_tls }
+    }
+
+    fn speaks_tls(&self) -> bool {
+        self.tls || self.tls_ca.is_some()
+    }
+
+    fn tls(&self) -> TlsNow {
+        let trust = self.tls_ca.clone().map_or(Trust::Anybody, Trust::File);
+        let speaks_tls = self.speaks_tls();
+        Arc::new(move || speaks_tls.then(|| Connector::new(&trust)).transpose())
     }
 }
 
@@ -53,6 +75,10 @@ impl Broker {
             TransportError::Timeout => {
                 Failure::unavailable(format!("the broker at {} does not answer in time", self.address))
                     .hint("it may be starting or overloaded: see its log")
+            }
+            TransportError::Connection(_) if !self.speaks_tls => {
+                Failure::unavailable(format!("no broker at {}: {error}", self.address))
+                    .hint("does it take TLS only? --tls speaks it")
             }
             error => Failure::unavailable(format!("no broker at {}: {error}", self.address))
                 .hint("is it running there? `waybill standalone` starts one; --broker names another"),

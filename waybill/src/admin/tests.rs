@@ -29,7 +29,7 @@ where
     F: Fn(&Command) -> Result<Command, TransportError> + Send + Sync + 'static,
 {
     let transport = Arc::new(Scripted { asked: Mutex::default(), answer });
-    (Broker { transport: transport.clone(), address: "broker:1".to_owned() }, transport)
+    (Broker { transport: transport.clone(), address: "broker:1".to_owned(), speaks_tls: false }, transport)
 }
 
 /// A page of two names, of a list of `total`.

@@ -276,6 +276,9 @@ where
 fn open(config: BrokerConfig, data_dir: &std::path::Path) -> Result<Arc<Broker>, Failure> {
     let failed =
         |reason: String| Failure::failed(format!("the store in {} cannot be opened: {reason}", data_dir.display()));
+    config.tls().map_err(|error| {
+        Failure::config(error.to_string()).hint("tlsServerCertPath and tlsServerKeyPath in the file of --broker-config")
+    })?;
     Broker::open(config).map_err(|error| match error {
         // What passes in a running broker is here to stay: the operating system refuses the directory or a file in it.
         BrokerError::Unavailable(reason) => {

@@ -19,3 +19,4 @@ mod messages;
 mod metrics;
 mod standalone;
 mod support;
+mod tls;

@@ -6,19 +6,18 @@ use std::{
         Arc,
         atomic::{AtomicBool, AtomicI32, Ordering},
     },
+    time::Duration,
 };
 
 use bytes::{Buf, BytesMut};
 use parking_lot::Mutex;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{
-        TcpStream,
-        tcp::{OwnedReadHalf, OwnedWriteHalf},
-    },
     sync::{mpsc, oneshot},
+    time::timeout,
 };
 use tokio_util::sync::CancellationToken;
+use waybill_ops::tls::{ReadHalf, Stream, WriteHalf};
 use waybill_protocol::remoting::{self, Command, Language, SerializeType, codes::response};
 
 use super::RemoteOptions;
@@ -32,6 +31,8 @@ const TAKE: usize = 256;
 const WRITE_BYTES: usize = 256 * 1_024;
 /// Bodies from this size on are written from where they are instead of being copied.
 const COPY_BELOW: usize = 32 * 1_024;
+/// How long the end of a connection may take to be told.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// The least room for reading.
 const READ_BYTES: usize = 16 * 1_024;
 
@@ -80,7 +81,7 @@ impl Connection {
     /// Takes over a connected socket.
     pub(super) fn start(
         address: &str,
-        stream: TcpStream,
+        stream: Stream,
         options: &RemoteOptions,
         from_brokers: FromBrokers,
     ) -> Arc<Self> {
@@ -168,7 +169,7 @@ impl Shared {
     }
 }
 
-async fn write_loop(mut socket: OwnedWriteHalf, mut inbox: mpsc::Receiver<Command>, shared: Arc<Shared>) {
+async fn write_loop(mut socket: WriteHalf, mut inbox: mpsc::Receiver<Command>, shared: Arc<Shared>) {
     let mut taken = Vec::with_capacity(TAKE);
     let mut buffer = BytesMut::new();
     loop {
@@ -197,12 +198,13 @@ async fn write_loop(mut socket: OwnedWriteHalf, mut inbox: mpsc::Receiver<Comman
         taken.clear();
     }
     shared.fail("closed");
-    let _ = socket.shutdown().await;
+    // A broker that does not read need not hear the end of it.
+    let _ = timeout(FAREWELL, socket.shutdown()).await;
 }
 
 /// Writes many frames with few system calls.
 async fn write_all(
-    socket: &mut OwnedWriteHalf,
+    socket: &mut WriteHalf,
     buffer: &mut BytesMut,
     commands: impl Iterator<Item = Command>,
 ) -> std::io::Result<()> {
@@ -218,15 +220,11 @@ async fn write_all(
             socket.write_all_buf(buffer).await?;
         }
     }
-    socket.write_all_buf(buffer).await
+    socket.write_all_buf(buffer).await?;
+    socket.flush().await
 }
 
-async fn read_loop(
-    mut socket: OwnedReadHalf,
-    max_frame: usize,
-    outbox: mpsc::WeakSender<Command>,
-    shared: Arc<Shared>,
-) {
+async fn read_loop(mut socket: ReadHalf, max_frame: usize, outbox: mpsc::WeakSender<Command>, shared: Arc<Shared>) {
     let reason = tokio::select! {
         reason = read_frames(&mut socket, max_frame, &outbox, &shared) => reason,
         () = shared.closed.cancelled() => return,
@@ -236,7 +234,7 @@ async fn read_loop(
 
 /// Reads until the connection ends; returns why.
 async fn read_frames(
-    socket: &mut OwnedReadHalf,
+    socket: &mut ReadHalf,
     max_frame: usize,
     outbox: &mpsc::WeakSender<Command>,
     shared: &Shared,

@@ -2,9 +2,11 @@
 
 mod connection;
 mod socket;
+mod tls;
 
 use std::{
     collections::HashMap,
+    io,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering},
@@ -15,9 +17,11 @@ use std::{
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::time::{Instant, timeout_at};
+use waybill_ops::tls::Stream;
 use waybill_protocol::remoting::{Command, FLAG_ONEWAY};
 
 use self::connection::{Connection, NotSent};
+pub use self::tls::{TlsNow, tls_of};
 use super::{
     from_brokers::{FromBrokers, OnRequest},
     transport::{Transport, TransportError},
@@ -60,6 +64,7 @@ impl RemoteOptions {
 /// Must be used within a tokio runtime. When it is dropped, its connections are closed.
 pub struct RemoteTransport {
     options: RemoteOptions,
+    tls: TlsNow,
     peers: Mutex<HashMap<String, Arc<Peer>>>,
     /// Connections made so far.
     made: AtomicU64,
@@ -84,10 +89,22 @@ struct Backoff {
 }
 
 impl RemoteTransport {
-    /// A transport without connections.
+    /// A transport without connections, which will not be TLS.
     #[must_use]
     pub fn new(options: RemoteOptions) -> Self {
-        Self { options, peers: Mutex::default(), made: AtomicU64::new(0), from_brokers: FromBrokers::default() }
+        Self {
+            options,
+            tls: Arc::new(|| Ok(None)),
+            peers: Mutex::default(),
+            made: AtomicU64::new(0),
+            from_brokers: FromBrokers::default(),
+        }
+    }
+
+    /// The same, with connections as `tls` says at the time when each is made.
+    #[must_use]
+    pub fn with_tls(self, tls: TlsNow) -> Self {
+        Self { tls, ..self }
     }
 
     fn peer(&self, address: &str) -> Arc<Peer> {
@@ -114,7 +131,7 @@ impl RemoteTransport {
         {
             return Err(TransportError::Unreachable(reason.clone()));
         }
-        match socket::connect(address, self.options.connect_timeout).await {
+        match self.connect(address).await {
             Ok(stream) => {
                 if backoff.failures > 0 {
                     tracing::info!(address, "connected again");
@@ -136,6 +153,11 @@ impl RemoteTransport {
                 Err(TransportError::Unreachable(reason))
             }
         }
+    }
+
+    async fn connect(&self, address: &str) -> io::Result<Stream> {
+        let tls = (self.tls)().map_err(io::Error::other)?;
+        socket::connect(address, tls.as_ref(), self.options.connect_timeout).await
     }
 
     /// Runs `step` on the connection to `address`; once more on a new one if the first turned out to be closed before

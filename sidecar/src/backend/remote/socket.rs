@@ -1,9 +1,10 @@
-//! Making a TCP connection that notices when its other end is gone.
+//! Making a connection that notices when its other end is gone, with TLS or without.
 
 use std::{io, time::Duration};
 
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{net::TcpStream, time::timeout};
+use waybill_ops::tls::{Connector, Stream};
 
 /// A silent connection is asked for a sign of life after so long, …
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -15,16 +16,24 @@ const KEEPALIVE_RETRIES: u32 = 3;
 /// confirms.
 const UNCONFIRMED_MAX: Duration = Duration::from_secs(10);
 
-/// Connects to `address` (`host:port`). The name is resolved anew each time, since a pod that moved has a new address.
-pub(super) async fn connect(address: &str, limit: Duration) -> io::Result<TcpStream> {
-    let stream = timeout(limit, TcpStream::connect(address))
+/// Connects to `address` (`host:port`), and speaks TLS there if there is a connector. The name is resolved anew each time, since a pod
+/// that moved has a new address. All of it takes at most `limit`.
+pub(super) async fn connect(address: &str, tls: Option<&Connector>, limit: Duration) -> io::Result<Stream> {
+    timeout(limit, connecting(address, tls))
         .await
-        .map_err(|_late| io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))??;
+        .map_err(|_late| io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))?
+}
+
+async fn connecting(address: &str, tls: Option<&Connector>) -> io::Result<Stream> {
+    let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_RETRIES);
     let socket = SockRef::from(&stream);
     socket.set_tcp_keepalive(&keepalive)?;
     socket.set_tcp_user_timeout(Some(UNCONFIRMED_MAX))?;
-    Ok(stream)
+    match tls {
+        None => Ok(Stream::Plain(stream)),
+        Some(tls) => Ok(tls.connect(stream, address).await?.into()),
+    }
 }

@@ -56,7 +56,13 @@ pub enum CertificateSource {
 }
 
 /// What tells one state of a file from another.
-pub(super) type Fingerprint = [(u64, u64, i64, i64); 2];
+pub(super) type Fingerprint = (u64, u64, i64, i64);
+
+/// `None`: the file is not there at this moment.
+pub(super) fn fingerprint(path: &Path) -> Option<Fingerprint> {
+    let meta = fs::metadata(path).ok()?;
+    Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
+}
 
 impl CertificateSource {
     pub(super) fn load(&self) -> Result<CertifiedKey, CertificateError> {
@@ -76,17 +82,13 @@ impl CertificateSource {
     }
 
     /// `None` where nothing can change, or a file is not there at this moment.
-    pub(super) fn fingerprint(&self) -> Option<Fingerprint> {
+    pub(super) fn fingerprint(&self) -> Option<[Fingerprint; 2]> {
         let Self::Files { certificate, key } = self else { return None };
-        let of = |path: &Path| {
-            let meta = fs::metadata(path).ok()?;
-            Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
-        };
-        Some([of(certificate)?, of(key)?])
+        Some([fingerprint(certificate)?, fingerprint(key)?])
     }
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
+pub(super) fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
     let file = |error| CertificateError::File { path: path.to_owned(), error };
     let meta = fs::metadata(path).map_err(file)?;
     if !meta.is_file() {
@@ -101,10 +103,18 @@ fn read(path: &Path) -> Result<Vec<u8>, CertificateError> {
 }
 
 fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, CertificateError> {
-    let pem = |reason: String| CertificateError::Pem { path: path.to_owned(), wanted: "a certificate", reason };
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
-    let chain = chain.map_err(|error| pem(error.to_string()))?;
-    if chain.is_empty() { Err(pem("there is none".to_owned())) } else { Ok(chain) }
+    certificates(&read(path)?).map_err(|reason| CertificateError::Pem {
+        path: path.to_owned(),
+        wanted: "a certificate",
+        reason,
+    })
+}
+
+/// The certificates of a PEM text, at least one; or why there is none.
+pub(super) fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
+    let all: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
+    let all = all.map_err(|error| error.to_string())?;
+    if all.is_empty() { Err("there is none".to_owned()) } else { Ok(all) }
 }
 
 fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, CertificateError> {
