@@ -108,7 +108,10 @@ impl Core {
                 Ok(())
             }
             // The client repeats what was done already, and perhaps a moment ago.
-            AckOutcome::AlreadyDone => Ok(drop(self.store.settled().await?)),
+            AckOutcome::AlreadyDone => {
+                self.store.settled().await?;
+                Ok(())
+            }
             AckOutcome::Stale => Err(BrokerError::StaleHandle("the message was delivered again since".into())),
             AckOutcome::Unknown => {
                 Err(BrokerError::StaleHandle("the message was never delivered to this group".into()))
