@@ -7,7 +7,6 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
 use waybill_ops::config::{Invalid, Validate};
-use waybill_ops::tls::{Acceptor, CertificateError, CertificateSource};
 
 use crate::limits;
 
@@ -206,21 +205,6 @@ impl BrokerConfig {
             tls_server_mode: file.tls_server_mode,
             ..self.clone()
         }
-    }
-
-    /// What accepts TLS connections, if there is a certificate.
-    ///
-    /// # Errors
-    /// The certificate or its key cannot be used.
-    pub fn tls(&self) -> Result<Option<Acceptor>, CertificateError> {
-        if self.tls_server_cert_path.as_os_str().is_empty() {
-            return Ok(None);
-        }
-        let source = CertificateSource::Files {
-            certificate: self.tls_server_cert_path.clone(),
-            key: self.tls_server_key_path.clone(),
-        };
-        Acceptor::new(source, &[]).map(Some)
     }
 
     fn check_tls(&self) -> Result<(), Invalid> {

@@ -13,6 +13,7 @@
 
 mod broker;
 pub mod catalog;
+mod certificate;
 mod clients;
 pub mod config;
 pub mod core;
