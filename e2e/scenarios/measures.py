@@ -17,8 +17,9 @@ DEVELOPMENT_IMAGE_MIB = 25
 ADDED_MIB = 9
 # Seconds of processor for each resource, from its creation until its status is written.
 CPU_S = 0.010
-# Share of a core while nothing changes.
-IDLE_SHARE = 0.01
+# Share of a core while nothing changes, in which each resource is compared once in five minutes; and for programs of the development profile,
+# in which the operator is not optimised.
+IDLE_SHARE, IDLE_SHARE_DEVELOPMENT = 0.01, 0.03
 MANIFEST = """
 apiVersion: waybill.dev/v1alpha1
 kind: Broker
@@ -76,9 +77,10 @@ def measures(cluster):
             f"images {', '.join(f'{name} {size:.0f}' for name, size in sorted(images.items()))} MiB")
     expect(silent, f"something was written while nothing changed: {told}")
     expect(each_s <= CPU_S, told)
-    expect(share <= IDLE_SHARE, told)
+    development = images["waybill-operator"] > DEVELOPMENT_IMAGE_MIB
+    expect(share <= (IDLE_SHARE_DEVELOPMENT if development else IDLE_SHARE), told)
     expect(max(images.values()) <= IMAGE_MIB, told)
     expect((resident - before) / 2 ** 20 <= ADDED_MIB, told)
-    expect(resident / 2 ** 20 <= RESIDENT_MIB or images["waybill-operator"] > DEVELOPMENT_IMAGE_MIB, told)
+    expect(resident / 2 ** 20 <= RESIDENT_MIB or development, told)
     cluster.kubectl("delete", "namespace", MANY, "--wait=false")
     return told

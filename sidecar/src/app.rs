@@ -221,8 +221,10 @@ impl App {
         stop.cancelled().await;
         readiness.draining();
         let notice = Duration::from_secs(config.get().shutdown_notice_seconds.unsigned_abs());
-        tracing::info!(notice_s = notice.as_secs(), "stopping");
-        sleep(notice).await;
+        if !notice.is_zero() {
+            tracing::info!(notice_s = notice.as_secs(), "stopping");
+            sleep(notice).await;
+        }
         tracing::info!("draining");
         self.draining.cancel();
         let grace = Duration::from_secs(config.get().grpc_shutdown_time_seconds.unsigned_abs());
