@@ -43,12 +43,7 @@ impl Core {
             let outcomes = ledger.ack_many(self.now(), handles, &mut changes);
             (outcomes, self.submit_if_any(&consumer, &changes))
         };
-        match commit {
-            Some(commit) => drop(commit.await?),
-            // A repetition hears that it is done, so the first must be on disk, too.
-            None if outcomes.contains(&AckOutcome::AlreadyDone) => drop(self.store.settled().await?),
-            None => {}
-        }
+        self.on_disk(commit, outcomes.contains(&AckOutcome::AlreadyDone)).await?;
         let woken: BTreeSet<u32> = outcomes
             .iter()
             .zip(handles)
@@ -78,14 +73,20 @@ impl Core {
         };
         self.store.admit(Admit::State)?;
         let (outcomes, commit) = self.submit_changes(&consumer, entries);
-        match commit {
-            Some(commit) => drop(commit.await?),
-            None if outcomes.contains(&ChangeOutcome::AlreadyDone) => drop(self.store.settled().await?),
-            None => {}
-        }
+        self.on_disk(commit, outcomes.contains(&ChangeOutcome::AlreadyDone)).await?;
         let changed = outcomes.iter().filter(|outcome| matches!(outcome, ChangeOutcome::Changed { .. })).count();
         self.metrics.changed(changed as u64, (outcomes.len() - changed) as u64);
         Ok(outcomes)
+    }
+
+    /// Waits for what was submitted, and for what it repeats: a repetition hears that it is done, so the first must be on disk, too.
+    async fn on_disk(&self, commit: Option<Commit>, repeats: bool) -> Result<(), BrokerError> {
+        match commit {
+            Some(commit) => drop(commit.await?),
+            None if repeats => drop(self.store.settled().await?),
+            None => {}
+        }
+        Ok(())
     }
 
     /// Changes leases in memory and hands the batch to the store. A poll whose timer would now be too late looks again.
