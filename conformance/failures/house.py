@@ -184,6 +184,11 @@ class Processes:
         program.start()
         return program
 
+    def handed_out(self):
+        """Messages that clients have got from the sidecars that run, as these say."""
+        sidecars = [program for program in self.programs if program.name == "waybill-sidecar" and program.running]
+        return sum(sidecar.metrics()["waybill_sidecar_messages_out_total"] for sidecar in sidecars)
+
     def forwarder(self, target, at=None):
         forwarder = Forwarder(at or address(), target)
         self.stack.callback(forwarder.close)

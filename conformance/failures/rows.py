@@ -46,6 +46,8 @@ class Held:
         for n in range(count):
             self.other.call("send", name="p", topic=self.topic, body=base64.b64encode(b"%d" % n).decode())
         wait_for(lambda: f"all {count} are held: (open, held) = {self.open()}", PATIENCE_S, lambda: self.open() == (count, count))
+        # The broker has leased them; what is still on its way to a client when that dies goes back at once.
+        wait_for(lambda: f"all {count} are with the client, not only {house.handed_out()}", PATIENCE_S, lambda: house.handed_out() >= count)
         self.last_s = time.time()
         self.other.push("o", self.group, self.topic)
 
