@@ -107,6 +107,25 @@ DASHBOARDS = {
         ("Refused by access control", "cps", [("sum by (reason) (rate(waybill_access_refused_total{$pods}[$__rate_interval]))", "{{reason}}")]),
         ("Configuration in force", "bool", [("waybill_config_in_force{$pods}", "{{pod}}")]),
     ]),
+    "operator": ("Waybill / Operator", "waybill_operator_leading", [
+        ("row", "Resources"),
+        ("Ready", "short", [('sum by (kind) (waybill_operator_resources{$pods,state="ready"})', "{{kind}}")]),
+        ("Under way", "short", [('sum by (kind, reason) (waybill_operator_resources{$pods,state=~"progressing|new"})', "{{kind}} {{reason}}")]),
+        ("Somebody has to do something", "short", [('sum by (kind, reason) (waybill_operator_resources{$pods,state="degraded"})', "{{kind}} {{reason}}")]),
+        ("row", "Work"),
+        ("Reconciliations", "cps", [
+            ("sum by (controller, outcome) (rate(waybill_operator_reconciliations_total{$pods}[$__rate_interval]))", "{{controller}} {{outcome}}")]),
+        ("Time of a reconciliation, 99 of 100", "s", [
+            ("histogram_quantile(0.99, sum by (le, controller) (rate(waybill_operator_reconciliation_seconds_bucket{$pods}[$__rate_interval])))",
+             "{{controller}}")]),
+        ("Requests to the API server", "cps", [
+            ("sum by (method, code) (rate(waybill_operator_api_requests_total{$pods}[$__rate_interval]))", "{{method}} {{code}}")]),
+        ("New pods asked about", "cps", [("sum by (answer) (rate(waybill_operator_admissions_total{$pods}[$__rate_interval]))", "{{answer}}")]),
+        ("row", "Process"),
+        ("Which one works", "bool", [("waybill_operator_leading{$pods}", "{{pod}}")]),
+        ("Memory", "bytes", [("process_resident_memory_bytes{$pods}", "{{pod}}")]),
+        ("CPU", "percentunit", [("rate(process_cpu_seconds_total{$pods}[$__rate_interval])", "{{pod}}")]),
+    ]),
 }
 
 

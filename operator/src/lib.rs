@@ -9,6 +9,7 @@
 //! - [`reconcile`]: from a resource to what it asks for
 //! - [`inject`]: a webhook that gives pods their sidecar
 //! - [`leader`]: which of several operators works
+//! - [`metrics`]: what is counted
 //! - [`run`]: watches, and one controller for each kind
 
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod crds;
 pub mod hash;
 pub mod inject;
 pub mod leader;
+pub mod metrics;
 mod noticed;
 pub mod place;
 mod proxies;

@@ -10,7 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::{Parser, Subcommand};
 use futures::FutureExt;
-use kube::Client;
+use kube::client::ClientBuilder;
+use kube::{Client, Config};
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -20,6 +23,7 @@ use waybill_operator::api::ImagePullPolicy;
 use waybill_operator::build::Images;
 use waybill_operator::inject::{self, Source, Webhook};
 use waybill_operator::leader::{Election, Timing};
+use waybill_operator::metrics::Metrics;
 use waybill_operator::reconcile::{Context, Events, Pace};
 use waybill_operator::{Scope, crds, place, run};
 use waybill_ops::admin::Admin;
@@ -130,7 +134,8 @@ fn runtime() -> std::io::Result<Runtime> {
 async fn start(args: RunArgs) -> Result<(), String> {
     let address = args.admin_listen;
     let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
-    let client = Client::try_default().await.map_err(|error| format!("no way to the API server: {error}"))?;
+    let metrics = Metrics::default();
+    let client = to_api_server(&metrics).await.map_err(|error| format!("no way to the API server: {error}"))?;
     let asked_to_stop = signal::shutdown_requested();
     let stop = CancellationToken::new();
     let webhook = webhook(&args).await?;
@@ -140,7 +145,9 @@ async fn start(args: RunArgs) -> Result<(), String> {
         Some(ready) if !ready.load(Ordering::Relaxed) => Err("the webhook has no certificate yet".to_owned()),
         _ready => Ok(()),
     };
-    let admin_port = Admin::new(Arc::default(), ready, || serde_json::Value::Null);
+    let mut registry = Registry::default();
+    metrics.register(&mut registry);
+    let admin_port = Admin::new(Arc::new(Mutex::new(registry)), ready, || serde_json::Value::Null);
     let admin = tokio::spawn(admin_port.serve(listener, stop.clone()));
     let scope = if args.namespace.is_empty() { Scope::Cluster } else { Scope::Namespaces(args.namespace) };
     let context = Context {
@@ -152,6 +159,7 @@ async fn start(args: RunArgs) -> Result<(), String> {
         address: Arc::new(place::remoting),
         configuration: Arc::new(|address| async move { admin::configuration(&address).await }.boxed()),
         images: Images { broker: args.broker_image, sidecar: args.sidecar_image, pull_policy: args.image_pull_policy },
+        metrics,
         pace: Pace::default(),
     };
     let namespace = args.leader_election_namespace.or_else(|| variable("POD_NAMESPACE"));
@@ -171,6 +179,7 @@ async fn start(args: RunArgs) -> Result<(), String> {
         let stop = stop.clone();
         async move {
             let work = |stop: CancellationToken| async move {
+                context.metrics.leads();
                 let certificates = async {
                     if let Some(webhook) = webhook {
                         inject::keep_certificates(context.clone(), webhook, stop.clone()).await;
@@ -202,6 +211,12 @@ async fn start(args: RunArgs) -> Result<(), String> {
         Ok(led) => led.map_err(|lost| lost.to_string()),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// A client of the API server whose requests are counted.
+async fn to_api_server(metrics: &Metrics) -> Result<Client, Box<dyn std::error::Error>> {
+    let builder = ClientBuilder::try_from(Config::infer().await?)?;
+    Ok(builder.with_layer(&metrics.requests()).build())
 }
 
 /// The webhook that is asked for, and where it listens.

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
-use crate::api::{Broker, FIELD_MANAGER, Proxy};
+use crate::api::{Broker, FIELD_MANAGER, Proxy, Told};
 use crate::build::{INJECT, INJECT_NAMESPACE, INJECTION, MANAGED_BY, PROXY, PROXY_NAMESPACE};
 use crate::noticed::{Noticed, those};
 use crate::reconcile::{Context, Proxies, on_proxy_error, reconcile_proxy, sweep};
@@ -33,6 +33,7 @@ pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &
     let controllers = apis.map(|(number, api)| {
         let controller = controller_of(api);
         let known = controller.store();
+        context.metrics.look_at(known.clone());
         let watches = Watches { proxies: &proxies, number };
         let controller = watches.everywhere::<ConfigMap>(controller, &made_for_proxies(), of_labels);
         let controller = watches.made::<Service>(controller);
@@ -56,7 +57,8 @@ pub(crate) async fn look_after_proxies(scope: &Scope, context: &Context, stop: &
             None => controller,
         };
         let controller = controller.graceful_shutdown_on(stop.clone().cancelled_owned());
-        watch_over(controller.run(reconcile_proxy, on_proxy_error, proxies.clone()))
+        let reconcile = context.metrics.counted(Proxy::KIND, reconcile_proxy);
+        watch_over(controller.run(reconcile, on_proxy_error, proxies.clone()))
     });
     future::join(future::join_all(controllers), sweeping(scope, context, stop)).await;
 }

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::api::{Broker, ConsumerGroup, FIELD_MANAGER, Topic};
+use crate::api::{Broker, ConsumerGroup, FIELD_MANAGER, Told, Topic};
 use crate::build::MANAGED_BY;
 use crate::noticed::{Noticed, those};
 use crate::proxies::look_after_proxies;
@@ -140,13 +140,15 @@ async fn look_after_brokers(scope: &Scope, context: &Context, stop: &Cancellatio
     let mut budgets = scope.apis::<PodDisruptionBudget>(&context.client).into_iter();
     let controllers = scope.apis::<Broker>(&context.client).into_iter().map(|api| {
         let mut controller = controller_of(api);
+        context.metrics.look_at(controller.store());
         controller = owning(controller, sets.next());
         controller = owning(controller, configs.next());
         controller = owning(controller, services.next());
         controller = owning(controller, accounts.next());
         controller = owning(controller, budgets.next());
         let controller = controller.graceful_shutdown_on(stop.clone().cancelled_owned());
-        watch_over(controller.run(reconcile_broker, on_broker_error, Arc::new(context.clone())))
+        let reconcile = context.metrics.counted(Broker::KIND, reconcile_broker);
+        watch_over(controller.run(reconcile, on_broker_error, Arc::new(context.clone())))
     });
     future::join_all(controllers).await;
 }
@@ -166,6 +168,7 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
     future::join_all(pairs.map(|(api, brokers)| {
         let (controller, listed) = controller_of_many(api);
         let known = controller.store();
+        context.metrics.look_at(known.clone());
         let affected = known.clone();
         let noticed = Noticed::default();
         let again = resync(known.clone(), listed, context.pace.resync);
@@ -181,7 +184,8 @@ async fn look_after<K: OnBrokers>(scope: &Scope, context: &Context, stop: &Cance
                 if concerns { of_broker(&affected, &broker) } else { Vec::new() }
             })
             .graceful_shutdown_on(stop.clone().cancelled_owned());
-        future::join(watch_over(controller.run(reconcile::<K>, on_api_error::<K>, kind)), beside)
+        let reconcile = context.metrics.counted(K::KIND, reconcile::<K>);
+        future::join(watch_over(controller.run(reconcile, on_api_error::<K>, kind)), beside)
     }))
     .await;
 }

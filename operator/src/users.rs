@@ -8,7 +8,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::watcher;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Proxy, User};
+use crate::api::{Proxy, Told, User};
 use crate::build::users::concerns;
 use crate::noticed::{Noticed, those};
 use crate::reconcile::{
@@ -24,6 +24,7 @@ pub(crate) async fn look_after_users(scope: &Scope, context: &Context, stop: &Ca
     let controllers = pairs.map(|(users, proxies)| {
         let (telling, writing) = (controller_of(users.clone()), controller_of(proxies.clone()));
         let (known_users, known_proxies) = (telling.store(), writing.store());
+        context.metrics.look_at(known_users.clone());
         let kind = Arc::new(Kind { context: context.clone(), known: known_users.clone() });
         let noticed = Noticed::default();
         let telling = telling
@@ -36,8 +37,12 @@ pub(crate) async fn look_after_users(scope: &Scope, context: &Context, stop: &Ca
             .watches(users, watcher::Config::default(), move |user| proxies_of(&known_proxies, &user))
             .graceful_shutdown_on(stop.clone().cancelled_owned());
         future::join(
-            watch_over(telling.run(reconcile_user, on_user_error, kind)),
-            watch_over(writing.run(reconcile_proxy_users, on_proxy_users_error, all.clone())),
+            watch_over(telling.run(context.metrics.counted(User::KIND, reconcile_user), on_user_error, kind)),
+            watch_over(writing.run(
+                context.metrics.counted("ProxyUsers", reconcile_proxy_users),
+                on_proxy_users_error,
+                all.clone(),
+            )),
         )
     });
     future::join_all(controllers).await;

@@ -5,7 +5,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Condition, ImagePullPolicy, PodOverrides, PodState, Resources};
+use super::{Condition, ImagePullPolicy, PodOverrides, PodState, Resources, Told};
 
 /// Brokers that share their topics and groups, each a pod with its own volume.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -214,5 +214,13 @@ fn size() -> String {
 impl Default for Storage {
     fn default() -> Self {
         Self { size: size(), class_name: None, reclaim: Reclaim::default(), ephemeral: false }
+    }
+}
+
+impl Told for Broker {
+    const KIND: &'static str = "Broker";
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 }

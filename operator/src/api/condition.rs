@@ -116,6 +116,14 @@ impl Reason {
     }
 }
 
+/// A kind that tells how it does.
+pub trait Told {
+    /// Its name.
+    const KIND: &'static str;
+    /// What it tells.
+    fn conditions(&self) -> &[Condition];
+}
+
 /// One thing that is to be known about a resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AppliedStatus, BrokerRef};
+use super::{AppliedStatus, BrokerRef, Condition, Told};
 
 /// A consumer group, which every broker of the named Broker gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -182,5 +182,13 @@ fn multiplier() -> i64 {
 impl Default for Retry {
     fn default() -> Self {
         Self { max_times: max_times(), delays_ms: None, exponential: None }
+    }
+}
+
+impl Told for ConsumerGroup {
+    const KIND: &'static str = "ConsumerGroup";
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.applied.conditions)
     }
 }

@@ -15,7 +15,7 @@ mod user;
 
 pub use applied::{AppliedStatus, BrokerRef, DeletionPolicy};
 pub use broker::{Broker, BrokerSpec, BrokerStatus, BrokerTls, Flush, Reclaim, Retention, Storage, TlsMode};
-pub use condition::{Condition, ConditionStatus, ConditionType, Reason};
+pub use condition::{Condition, ConditionStatus, ConditionType, Reason, Told};
 pub use consumer_group::{
     ConsumerGroup, ConsumerGroupSpec, GroupCounts, GroupDeletionPolicy, GroupStatus, Leases, Retry, RetryExponential,
 };

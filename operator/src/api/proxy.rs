@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{BrokerRef, Condition, ImagePullPolicy, PodOverrides, PodState, Resources};
+use super::{BrokerRef, Condition, ImagePullPolicy, PodOverrides, PodState, Resources, Told};
 
 /// Sidecars that clients share, and the template of those that are injected into pods.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -412,5 +412,13 @@ impl Injection {
     pub fn allows(&self, home: &str, namespace: &str) -> bool {
         self.enabled
             && (home == namespace || self.namespaces.iter().any(|allowed| allowed == "*" || allowed == namespace))
+    }
+}
+
+impl Told for Proxy {
+    const KIND: &'static str = "Proxy";
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 }

@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{AppliedStatus, BrokerRef, DeletionPolicy};
+use super::{AppliedStatus, BrokerRef, Condition, DeletionPolicy, Told};
 
 /// A topic, which every broker of the named Broker gets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -120,5 +120,13 @@ impl MessageType {
             Self::Transaction => "TRANSACTION",
             Self::Mixed => "MIXED",
         }
+    }
+}
+
+impl Told for Topic {
+    const KIND: &'static str = "Topic";
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 }

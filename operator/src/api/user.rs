@@ -4,7 +4,7 @@ use kube::{CustomResource, KubeSchema, ResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerRef, Condition};
+use super::{BrokerRef, Condition, Told};
 
 /// Who may send and consume through Proxies that ask for users, and what.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -163,5 +163,13 @@ impl User {
             Some(given) => given.name.clone(),
             None => format!("{}-credentials", self.name_any()),
         }
+    }
+}
+
+impl Told for User {
+    const KIND: &'static str = "User";
+
+    fn conditions(&self) -> &[Condition] {
+        self.status.as_ref().map_or(&[], |status| &status.conditions)
     }
 }

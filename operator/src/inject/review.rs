@@ -9,6 +9,7 @@ use tracing::{info, warn};
 use super::patch::{has, patch};
 use crate::api::Proxy;
 use crate::build::{self, INJECT, INJECT_NAMESPACE, SIDECAR, Sidecar};
+use crate::metrics::Admission;
 use crate::reconcile::{Context, provide};
 use crate::run::Scope;
 
@@ -24,13 +25,15 @@ pub async fn answer(review: &Value, context: &Context, scope: &Scope) -> Result<
     let uid = request["uid"].as_str().ok_or("there is no request.uid")?;
     let mut response = json!({ "uid": uid, "allowed": true });
     match changes(request, context, scope).await {
-        Ok(changes) if changes.is_empty() => {}
+        Ok(changes) if changes.is_empty() => context.metrics.admission(Admission::Unchanged),
         Ok(changes) => {
+            context.metrics.admission(Admission::Injected);
             response["patchType"] = json!("JSONPatch");
             response["patch"] = json!(STANDARD.encode(json!(changes).to_string()));
         }
         Err(reason) => {
             let name = request["object"]["metadata"]["generateName"].as_str().or(request["name"].as_str());
+            context.metrics.admission(Admission::Missed);
             warn!(namespace = request["namespace"].as_str(), pod = name, "a pod stays without a sidecar: {reason}");
             response["warnings"] = json!([format!("waybill: this pod has no sidecar: {reason}")]);
         }

@@ -37,6 +37,7 @@ use super::bounds::{Bounds, is_bounded};
 use super::keeper::{CERTIFICATE, KEY};
 use super::review::answer;
 use super::{Source, Webhook};
+use crate::metrics::Admission;
 use crate::reconcile::Context;
 use crate::run::Scope;
 
@@ -157,20 +158,29 @@ async fn respond(request: Request<Incoming>, asked: &Asked) -> Response<Full<Byt
     if request.uri().path() != PATH || request.method() != Method::POST {
         return plain(StatusCode::NOT_FOUND, "there is POST /inject\n");
     }
-    let question = match timeout(PATIENCE, asked.bounds.read(request)).await {
-        Ok(Ok(question)) => question,
-        Ok(Err(error)) => return plain(StatusCode::BAD_REQUEST, &format!("{error}\n")),
-        Err(_late) => return plain(StatusCode::REQUEST_TIMEOUT, "the question does not come in time\n"),
-    };
-    match timeout(PATIENCE, look_into(&question.body, asked)).await {
-        Ok(Ok(answer)) => {
+    match answered(request, asked).await {
+        Ok(answer) => {
             let mut response = Response::new(Full::new(Bytes::from(answer.to_string())));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Ok(Err(reason)) => plain(StatusCode::BAD_REQUEST, &format!("{reason}\n")),
-        Err(_late) => plain(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer the operator in time\n"),
+        Err((status, reason)) => {
+            asked.context.metrics.admission(Admission::Failed);
+            plain(status, &format!("{reason}\n"))
+        }
     }
+}
+
+async fn answered(request: Request<Incoming>, asked: &Asked) -> Result<Value, (StatusCode, String)> {
+    let late = |status: StatusCode, why: &str| (status, why.to_owned());
+    let question = timeout(PATIENCE, asked.bounds.read(request))
+        .await
+        .map_err(|_late| late(StatusCode::REQUEST_TIMEOUT, "the question does not come in time"))?
+        .map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()))?;
+    timeout(PATIENCE, look_into(&question.body, asked))
+        .await
+        .map_err(|_late| late(StatusCode::GATEWAY_TIMEOUT, "the API server does not answer the operator in time"))?
+        .map_err(|reason| (StatusCode::BAD_REQUEST, reason))
 }
 
 async fn look_into(question: &[u8], asked: &Asked) -> Result<Value, String> {

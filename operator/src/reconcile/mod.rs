@@ -35,6 +35,7 @@ use waybill_ops::clock::Clock;
 use crate::admin::{Hanging, InForce, Limits};
 use crate::api::Broker;
 use crate::build::Images;
+use crate::metrics::Metrics;
 
 pub use broker::{on_broker_error, reconcile_broker};
 pub use events::Events;
@@ -71,6 +72,8 @@ pub struct Context {
     pub images: Images,
     /// What people are told.
     pub events: Events,
+    /// What is counted.
+    pub metrics: Metrics,
     /// When things are looked at again.
     pub pace: Pace,
 }

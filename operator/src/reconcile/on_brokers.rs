@@ -17,7 +17,7 @@ use tracing::warn;
 use super::status::{self, Outcome};
 use super::{ApiError, Context, Kind, finalizer, key, secured};
 use crate::admin::{AdminError, Applied, Connection, Way};
-use crate::api::{AppliedStatus, BrokerRef, ConditionStatus, DeletionPolicy, Reason};
+use crate::api::{AppliedStatus, BrokerRef, ConditionStatus, DeletionPolicy, Reason, Told};
 
 /// Brokers that are asked at once for one resource.
 const BROKERS_AT_ONCE: usize = 8;
@@ -27,6 +27,7 @@ const NAMED_MAX: usize = 3;
 /// A kind that stands for something on every broker.
 pub trait OnBrokers:
     Resource<DynamicType = (), Scope = NamespaceResourceScope>
+    + Told
     + Clone
     + Debug
     + Serialize

@@ -16,6 +16,7 @@ mod group_counts;
 mod injection;
 mod injection_hostile;
 mod leader;
+mod metrics;
 mod proxies;
 mod proxy_rig;
 mod rig;

@@ -15,6 +15,7 @@ use waybill_broker::{Broker, BrokerConfig, Peer};
 use waybill_operator::admin::{Hanging, Limits};
 use waybill_operator::api::{AppliedStatus, Condition, ConditionType, ConsumerGroup, ImagePullPolicy, Reason, Topic};
 use waybill_operator::build::Images;
+use waybill_operator::metrics::Metrics;
 use waybill_operator::reconcile::{
     ApiError, Context, Events, Kind, OnBrokers, Pace, count_groups, reconcile, reconcile_broker,
 };
@@ -199,6 +200,7 @@ impl Rig {
                 sidecar: "waybill-sidecar:1".to_owned(),
                 pull_policy: ImagePullPolicy::IfNotPresent,
             },
+            metrics: Metrics::default(),
             pace: Pace { settling: Duration::from_millis(1), ..Pace::default() },
         }
     }

@@ -54,7 +54,9 @@ fn in_sources(name: &str, found: &mut BTreeSet<String>) {
 
 #[test]
 fn the_page_names_what_the_code_names() {
-    for (title, name) in [("Every program", "ops"), ("Broker", "broker"), ("Sidecar", "sidecar")] {
+    for (title, name) in
+        [("Every program", "ops"), ("Broker", "broker"), ("Sidecar", "sidecar"), ("Operator", "operator")]
+    {
         let mut code = BTreeSet::new();
         in_sources(name, &mut code);
         assert!(code.len() > 5, "{name} has metrics: {code:?}");
