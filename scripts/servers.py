@@ -18,6 +18,8 @@ BIN = pathlib.Path(os.environ.get("WAYBILL_BIN_DIR", ROOT / "target" / "debug"))
 START_LIMIT_S = 60
 STOP_LIMIT_S = 30
 LOG_LINES_SHOWN = 30
+# Of sidecars: a machine that stands still for some seconds is no failure, and what a client sends once more is there twice.
+PATIENT = "backendRequestTimeoutMillis: 20000\n"
 
 
 class ServerError(Exception):
@@ -78,6 +80,13 @@ class Server:
         return ServerError(f"{self.name} {what}\n" + "\n".join(f"  | {line}" for line in lines))
 
 
+def patient(folder):
+    """A configuration file of a sidecar."""
+    file = pathlib.Path(folder) / "sidecar.yaml"
+    file.write_text(PATIENT)
+    return file
+
+
 def free_ports(count):
     """Ports that were free just now. Another process may take one before it is used: then the start fails and says so."""
     with contextlib.ExitStack() as stack:
@@ -104,7 +113,8 @@ def standalone(*options):
     """`waybill standalone`; gives what it says about itself: endpoint, broker, admin, pid."""
     with tempfile.TemporaryDirectory(prefix="waybill-") as folder:
         server = Server("waybill", ["standalone", "--output", "json", "--data-dir", f"{folder}/data", "--listen", "127.0.0.1:0",
-                                    "--broker-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", *options], folder)
+                                    "--broker-listen", "127.0.0.1:0", "--admin-listen", "127.0.0.1:0", "--sidecar-config", patient(folder),
+                                    *options], folder)
         with stopping(server):
             yield json.loads(server.first_line())
 
@@ -118,7 +128,7 @@ def cluster():
                                           "--host", "127.0.0.1"], folder)
         with stopping(first):
             first.wait_ready(broker_admin)
-            second = Server("waybill-sidecar", ["--namesrv-addr", broker, "--listen", endpoint,
+            second = Server("waybill-sidecar", ["--config", patient(folder), "--namesrv-addr", broker, "--listen", endpoint,
                                                 "--admin-listen", sidecar_admin], folder)
             with stopping(second):
                 second.wait_ready(sidecar_admin)

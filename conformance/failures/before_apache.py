@@ -30,7 +30,7 @@ def both_killed(folder, kind, mode):
         survivor = house.sidecar("survivor")
         held = {}
         for switched in (OFF, ON):
-            sidecar = house.sidecar(f"renewal-{switched}", backendRequestTimeoutMillis=10_000, **switch(switched, LEASE_S[ON], LEASE_S[ON] // 2))
+            sidecar = house.sidecar(f"renewal-{switched}", **switch(switched, LEASE_S[ON], 1))
             topic, group = house.topic_and_group(f"apache-{switched}", consume_timeout_min=1)
             wait_for("the topic has a route", PATIENCE_S, lambda topic=topic: house.admin.topic_routed(topic))
             other = client_of(house, survivor.endpoint, group, topic, SIMPLE)

@@ -22,8 +22,16 @@ from forwarder import Forwarder  # noqa: E402
 
 # How long a program may take over what takes it a moment: the machine may be busy.
 PATIENCE_S = 30
+# The same for the start of a client: an interpreter and its libraries, a dozen of them at once.
+START_S = 90
+STARTS = ("producer", "consumer", "push")
 # No check takes longer, seconds.
 LIMIT_S = 150
+# How sidecars wait for brokers where a check does not say so: a machine that stands still for some seconds is no failure, and what is sent
+# once more is there twice.
+PATIENT = {"backendRequestTimeoutMillis": 20_000}
+# How they wait by default: where a broker stands still on purpose.
+BRISK = {"backendRequestTimeoutMillis": 2_000}
 QUEUES = 4
 _ports, _ports_lock = set(), threading.Lock()
 
@@ -126,8 +134,8 @@ class Program:
 class Client(clients.Agent):
     """A published client in a process of its own."""
 
-    def call(self, op, seconds=PATIENCE_S, **arguments):
-        return self.start(op, **arguments)(seconds)
+    def call(self, op, seconds=None, **arguments):
+        return self.start(op, **arguments)(seconds or (START_S if op in STARTS else PATIENCE_S))
 
     def kill(self):
         """SIGKILL; the time of it, Unix seconds."""
@@ -144,6 +152,14 @@ class Client(clients.Agent):
                 # The Python client breaks at its start when the answer about the route is there before it waits for it.
                 if e.kind != "AttributeError" or not attempts_left:
                     raise
+
+    def receive(self, name, **arguments):
+        """Messages: none when a long poll ended empty, be it in the client's own time-out, or while the server has no settings of it yet."""
+        try:
+            return self.call("receive", name=name, **arguments)["messages"]
+        except clients.OperationError as e:
+            expect(e.code in (None, 40015), f"receive: {e}")
+            return []
 
     def events(self, name):
         return self.call("seen", name=name)["events"]
@@ -176,7 +192,7 @@ class Processes:
     def sidecar(self, title, **settings):
         """A sidecar that is ready; its gRPC address is `.endpoint`."""
         endpoint, admin = address(), address()
-        everything = {"namesrvAddr": f'"{self.announced}"', "useEndpointPortFromRequest": "true"} | self.sidecar_settings | settings
+        everything = {"namesrvAddr": f'"{self.announced}"', "useEndpointPortFromRequest": "true"} | PATIENT | self.sidecar_settings | settings
         file = self.folder / f"{title}.yaml"
         file.write_text("".join(f"{k}: {v}\n" for k, v in everything.items()))
         program = self._program("waybill-sidecar", title, ["--config", file, "--listen", endpoint, "--admin-listen", admin], admin)

@@ -6,16 +6,22 @@ A push consumer holds MESSAGES messages in its listener; another one of its grou
 import base64
 import collections
 import dataclasses
+import os
 import time
 
-from house import PATIENCE_S, House, address, expect, wait_for
+from house import BRISK, PATIENCE_S, House, address, expect, wait_for
 
 MESSAGES = 40
 ON, OFF, BOTH = "on", "off", "both"
-# What a message is late, at most, on a machine that has more to do, seconds.
+# What a message is late, at most, on a machine with a core for everybody who wants one, seconds.
 LATE_S = 3
 # After the last acknowledgement: how long the other consumer is still watched.
 WATCH_S = 5
+
+
+def late_s():
+    """What a message is late, at most, now: as many times as long as there are who want a core."""
+    return LATE_S * max(1, os.getloadavg()[0] / os.cpu_count())
 
 
 @dataclasses.dataclass
@@ -43,8 +49,10 @@ class Held:
         self.other.call("producer", name="p", topics=[self.topic])
         self.client.push("c", self.group, self.topic, hold=True)
         self.first_s = time.time()
-        for n in range(count):
-            self.other.call("send", name="p", topic=self.topic, body=base64.b64encode(b"%d" % n).decode())
+        # All at once, so that their leases begin at about the same time however slow the machine.
+        sends = [self.other.start("send", name="p", topic=self.topic, body=base64.b64encode(b"%d" % n).decode()) for n in range(count)]
+        for answer in sends:
+            answer(PATIENCE_S)
         wait_for(lambda: f"all {count} are held: (open, held) = {self.open()}", PATIENCE_S, lambda: self.open() == (count, count))
         # The broker has leased them; what is still on its way to a client when that dies goes back at once.
         wait_for(lambda: f"all {count} are with the client, not only {house.handed_out()}", PATIENCE_S, lambda: house.handed_out() >= count)
@@ -124,8 +132,8 @@ def client_killed(folder, kind, mode):
         held = Held(house, kind, a.endpoint, b.endpoint)
         since = held.client.kill()
         detected = wait_for("the sidecar notices", PATIENCE_S, lambda: "the client has left" in a.log() and time.time()) - since
-        seen = held.all_back(since, PATIENCE_S)
-        expect(seen.back[1] <= detected + 5, f"the last came {seen.back[1] - detected:.1f} s after the detection")
+        seen = held.all_back(since, 3 * PATIENCE_S)
+        expect(seen.back[1] <= detected + 2 + late_s(), f"the last came {seen.back[1] - detected:.1f} s after the detection")
         seen.note = f"noticed after {detected:.1f} s, all back {seen.back[1] - detected:.1f} s later"
         return seen
 
@@ -154,21 +162,46 @@ def sidecar_killed(folder, kind, mode):
         return Seen(note=f"killed after {dies_at} s, {renewed:.0f} renewals; acks at {at:.0f} s through the other, done in {took:.1f} s")
 
 
-def both_killed(folder, kind, mode, gone_after_ms, group):
-    with House(folder, broker={"clientGoneAfter": gone_after_ms}, sidecar=switch(mode, 12, 6)) as house:
+def vouched_since(sidecar):
+    """A time, Unix seconds, after which the sidecar told the broker who is there; known when it has told it once more.
+
+    That one was answered is known later than the broker heard it, but the next is only sent afterwards.
+    """
+    def told():
+        # It has no name of Apache's, and nothing else that has none is asked here.
+        return sidecar.metrics().get('waybill_sidecar_broker_requests_total{request="OTHER",outcome="Ok"}', 0)
+    first, at = told(), time.time()
+
+    def look():
+        nonlocal at
+        now, count = time.time(), told()
+        if count == first:
+            at = now
+        return count >= first + 2
+    wait_for("the sidecar tells the broker who is there", PATIENCE_S, look)
+    return at
+
+
+def both_killed(folder, kind, mode, gone_after_ms, group, lease_s=60):
+    # Nothing is renewed before the end.
+    with House(folder, broker={"clientGoneAfter": gone_after_ms}, sidecar=switch(mode, lease_s, 1)) as house:
         a, b = house.sidecar("a"), house.sidecar("b")
         held = Held(house, kind, a.endpoint, b.endpoint, **group)
+        vouched = vouched_since(a) if gone_after_ms else None
+        # Before the client is waited for: a sidecar that outlives it by seconds would give everything back.
+        a.server.process.kill()
         since = held.client.kill()
         a.kill()
-        return held, held.all_back(since, 90), since
+        return held, held.all_back(since, 90), since, vouched
 
 
 @row("both killed", kinds=("python", "java"), seconds=20)
 def both_killed_watched(folder, kind, mode):
     """clientGoneAfter 5 s: all is back within that, and the second between the looks of the broker."""
-    held, seen, since = both_killed(folder, kind, mode, 5000, {})
-    expect(seen.back[1] <= 5 + 1 + LATE_S, f"the last came after {seen.back[1]:.1f} s")
-    expect(seen.back[0] >= 2, f"the first came after {seen.back[0]:.1f} s, when a heartbeat of the sidecar could not be missed yet")
+    held, seen, since, vouched = both_killed(folder, kind, mode, 5000, {})
+    expect(seen.back[1] <= 5 + 1 + late_s(), f"the last came after {seen.back[1]:.1f} s")
+    earliest = vouched + 5 - since
+    expect(seen.back[0] >= earliest, f"the first came after {seen.back[0]:.1f} s, when the word of the sidecar still held for {earliest - seen.back[0]:.1f} s")
     seen.note = "clientGoneAfter 5 s"
     return seen
 
@@ -177,8 +210,8 @@ def both_killed_watched(folder, kind, mode):
 def both_killed_unwatched(folder, kind, mode):
     """clientGoneAfter 0: the lease runs to its end, of 12 s (on) or a minute (off), neither shorter nor longer."""
     lease_s = 12 if mode == ON else 60
-    held, seen, since = both_killed(folder, kind, mode, 0, {"consume_timeout_min": 1})
-    earliest, latest = held.first_s + lease_s - since, held.last_s + lease_s - since + LATE_S
+    held, seen, since, _ = both_killed(folder, kind, mode, 0, {"consume_timeout_min": 1}, lease_s=12)
+    earliest, latest = held.first_s + lease_s - since, held.last_s + lease_s - since + late_s()
     expect(earliest <= seen.back[0] and seen.back[1] <= latest,
            f"came after {seen.back[0]:.1f} to {seen.back[1]:.1f} s, not {earliest:.1f} to {latest:.1f} s")
     seen.note = f"lease of {lease_s} s, {since - held.last_s:.1f} s of it gone at the failure"
@@ -216,8 +249,8 @@ def moved_and_killed(folder, kind, mode):
         wait_for("the first sidecar notices that it moved", PATIENCE_S, lambda: "at another sidecar now" in a.log())
         since = held.client.kill()
         noticed = wait_for("the second sidecar notices", PATIENCE_S, lambda: "has left" in b.log() and time.time() - since)
-        seen = held.all_back(since, PATIENCE_S)
-        expect(seen.back[1] <= noticed + 2 + LATE_S, f"noticed after {noticed:.1f} s, back after {seen.back} s")
+        seen = held.all_back(since, 3 * PATIENCE_S)
+        expect(seen.back[1] <= noticed + 2 + late_s(), f"noticed after {noticed:.1f} s, back after {seen.back} s")
         seen.note = f"noticed after {noticed:.1f} s, all back {seen.back[1] - noticed:.1f} s later"
         return seen
 
@@ -255,40 +288,40 @@ def everything_killed(folder, kind, mode):
         seen = held.all_back(since, 60)
         # The start is over before it is seen to be.
         expect(seen.back[0] >= 1 + 5 - 0.5, f"the first came after {seen.back[0]:.1f} s")
-        expect(seen.back[1] <= up + 5 + 1 + LATE_S, f"the last came after {seen.back[1]:.1f} s, the broker was up after {up:.1f} s")
+        expect(seen.back[1] <= up + 5 + 1 + late_s(), f"the last came after {seen.back[1]:.1f} s, the broker was up after {up:.1f} s")
         seen.note = f"clientGoneAfter 5 s, broker up after {up:.1f} s"
         return seen
 
 
 def network_cut(folder, kind, mode, sever, mend):
-    """Leases of 30 s (on) whose renewal falls into the cut."""
+    """Leases of 40 s (on) whose renewal, after 20 s, falls into the cut."""
     forwarded = address()
-    with House(folder, sidecar=switch(mode, 30, 22), broker_behind=forwarded) as house:
+    with House(folder, sidecar=switch(mode, 40, 20) | BRISK, broker_behind=forwarded) as house:
         network = house.forwarder(house.broker_address, forwarded)
         a, b = house.sidecar("a"), house.sidecar("b")
         held = Held(house, kind, a.endpoint, b.endpoint, consume_timeout_min=1)
-        held.until(5)
+        held.until(13)
         before = a.metrics().get("waybill_sidecar_receipts_renewed_total", 0)
         expect(before == 0, f"{before:.0f} renewals before the cut")
         sever(network)
-        held.until(15)
+        held.until(23)
         mend(network)
-        held.until(38)
+        held.until(45)
         samples = a.metrics()
         renewed = samples.get("waybill_sidecar_receipts_renewed_total", 0)
         expect((renewed >= held.count) == (mode == ON), f"{renewed:.0f} renewals")
         failed = sum(v for k, v in samples.items() if k.startswith("waybill_sidecar_receipts_failed"))
         took = held.release()
-        return Seen(note=f"cut from 5 s to 15 s, {failed:.0f} renewals failed and {renewed:.0f} done, acks at 38 s, done in {took:.1f} s")
+        return Seen(note=f"cut from 13 s to 23 s, {failed:.0f} renewals failed and {renewed:.0f} done, acks at 45 s, done in {took:.1f} s")
 
 
-@row("network to the broker cut for 10 s: silence", seconds=60)
+@row("network to the broker cut for 10 s: silence", seconds=65)
 def network_silent(folder, kind, mode):
     """Bytes stop, connections stay."""
     return network_cut(folder, kind, mode, lambda n: n.silence(), lambda n: n.heal())
 
 
-@row("network to the broker cut for 10 s: connections break", seconds=60)
+@row("network to the broker cut for 10 s: connections break", seconds=65)
 def network_broken(folder, kind, mode):
     """Connections break and cannot be made."""
     return network_cut(folder, kind, mode, lambda n: n.refuse(), lambda n: n.listen())

@@ -221,11 +221,11 @@ def proxy_extended_and_acked(a):
 
     The old ones may be used only until then: Apache's proxy itself refuses a handle whose own time is over.
     """
-    held, began = Holder(a.names(a.endpoint), "extended", SIMPLE, 100, 20), time.monotonic()
-    new = held.change_all(held.messages, 45)
+    held, began = Holder(a.names(a.endpoint), "extended", SIMPLE, 100, 30), time.monotonic()
+    new = held.change_all(held.messages, 70)
     held.ack_all(held.messages[::2])
     expect(open_at_broker(a, held) == (50, 50), f"after half of the acks {open_at_broker(a, held)} are open")
-    held.nothing_for(began + 30 - time.monotonic(), "within the extension")
+    held.nothing_for(began + 40 - time.monotonic(), "within the extension")
     for m, handle in zip(held.messages, new):
         m.system_properties.receipt_handle = handle
     held.ack_all(held.messages[1::2])

@@ -84,6 +84,12 @@ def same(question, got, wanted, lite):
     return essence(got, lite) == essence(wanted, lite)
 
 
+def late(got, wanted, lite):
+    """Whether the answer is the one that is wanted and only came later: once, that may be the machine's fault."""
+    times = took(got), took(wanted)
+    return None not in times and times[0] - times[1] > TOOK_TOLERANCE_S and essence(got, lite) == essence(wanted, lite)
+
+
 def on_purpose(question, got, target):
     """Why the answer may be another than Apache's with this target; None: it may not."""
     text = json.dumps(got) if isinstance(got, dict) else got

@@ -19,11 +19,11 @@ import questions  # noqa: E402
 import leases  # noqa: E402,F401  registers its scenarios
 import remoting  # noqa: E402
 from cases import CASES  # noqa: E402
-from compare import RACES_APACHE, essence, expected_answers, on_purpose, same  # noqa: E402
+from compare import RACES_APACHE, essence, expected_answers, late, on_purpose, same  # noqa: E402
 
 SCENARIOS_AT_ONCE = 40
-# A question that met flow control (a busy server) is asked again that often, one whose call was lost on a busy machine
-# this often.
+# A question that met flow control (a busy server) is asked again that often, one whose call was lost on a busy machine, or
+# answered late, this often.
 FLOW_CONTROL_TRIES, LOST_TRIES = 5, 2
 
 
@@ -77,6 +77,8 @@ class Prober:
         apache_answers = not self.waybill
         if same(question, answer, wanted, lite=apache_answers):
             return self.say(question, "pass", "same", began)
+        if lost_tries and late(answer, wanted, lite=apache_answers):
+            return self.ask(question, work, lost_tries - 1)
         if apache_answers and question in RACES_APACHE and essence(answer, True).startswith(RACES_APACHE[question]):
             return self.say(question, "known", f"{shown} (Apache polls until the call's very deadline)", began)
         reason = on_purpose(question, answer, self.target)
