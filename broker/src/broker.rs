@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info, warn};
+use waybill_ops::address::with_port;
 use waybill_ops::clock::{Clock, SystemClock};
 use waybill_ops::config::{Invalid, Validate};
 use waybill_ops::tls::Acceptor;
@@ -208,7 +209,7 @@ impl Broker {
             0 => self.port.load(Ordering::Relaxed),
             port => port,
         };
-        format!("{}:{port}", self.config.broker_host)
+        with_port(&self.config.broker_host, port)
     }
 
     /// The core of this moment. After a failure of the store another one takes its place, so it is not to be kept.

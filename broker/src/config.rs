@@ -1,11 +1,12 @@
 //! Configuration of the broker, by upstream's names and with upstream's defaults where upstream has them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::{Deserialize, Serialize};
+use waybill_ops::address;
 use waybill_ops::config::{Invalid, Validate};
 
 use crate::limits;
@@ -44,10 +45,11 @@ pub struct BrokerConfig {
     pub broker_name: String,
     /// Name of the cluster this broker belongs to.
     pub broker_cluster_name: String,
-    /// Host name or address that clients are told to connect to. A stable DNS name on Kubernetes, never a pod's address.
+    /// Host name or address, IPv4 or IPv6, that clients are told to connect to. A stable DNS name on Kubernetes, never a pod's address.
     #[serde(rename = "brokerIP1")]
     pub broker_host: String,
-    /// Address the remoting port binds to.
+    /// Address the remoting port binds to: `::` is every one, IPv6 and IPv4, or every one of IPv4 where there is no IPv6; `0.0.0.0` is every one
+    /// of IPv4 alone.
     pub bind_address: IpAddr,
     /// Remoting port; 0 takes a free one.
     pub listen_port: u16,
@@ -124,13 +126,13 @@ impl Default for BrokerConfig {
             broker_name: "broker-a".into(),
             broker_cluster_name: "DefaultCluster".into(),
             broker_host: "127.0.0.1".into(),
-            bind_address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            bind_address: IpAddr::V6(Ipv6Addr::UNSPECIFIED),
             listen_port: 10911,
             announced_port: 0,
             tls_server_mode: TlsServerMode::Permissive,
             tls_server_cert_path: PathBuf::new(),
             tls_server_key_path: PathBuf::new(),
-            admin_listen: Some(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 10915))),
+            admin_listen: Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 10915))),
             store_path_root_dir: PathBuf::from("data"),
             flush_disk_type: FlushDiskType::Sync,
             mapped_file_size_commit_log: 64 << 20,
@@ -254,7 +256,8 @@ impl Validate for BrokerConfig {
                 ));
             }
         }
-        if self.broker_host.is_empty() || self.broker_host.contains([' ', ';', ',']) {
+        // Whoever is told of a route has to read the host there.
+        if address::check(&address::with_port(&self.broker_host, 1)).is_err() {
             return Err(Invalid::new(
                 "brokerIP1",
                 format!("is {:?}, expected a host name or an address", self.broker_host),

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
@@ -9,13 +10,13 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, Parser};
 use serde_json::json;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 use waybill_broker::{Broker, BrokerConfig, FlushDiskType};
 use waybill_ops::address::to_listen_on;
 use waybill_ops::admin::Admin;
 use waybill_ops::config::{ConfigError, Live, Validate};
+use waybill_ops::listen::listen;
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
 
@@ -27,7 +28,7 @@ const BAD_CONFIG: u8 = 64;
 
 const EXIT_CODES: &str = "\
 Example:
-  waybill-broker --store /var/lib/waybill --listen 0.0.0.0:10911 --host broker-0.brokers
+  waybill-broker --store /var/lib/waybill --listen '[::]:10911' --host broker-0.brokers
 
 Exit codes:
   0   stopped as it was told to
@@ -47,10 +48,10 @@ struct Args {
     store: Option<PathBuf>,
     /// Address and port of the remoting listener; port 0 takes a free one
     #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
-    listen: Option<std::net::SocketAddr>,
+    listen: Option<SocketAddr>,
     /// Address and port of /healthz, /readyz, /metrics and /config
     #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
-    admin_listen: Option<std::net::SocketAddr>,
+    admin_listen: Option<SocketAddr>,
     /// Host name that clients are told to connect to
     #[arg(long)]
     host: Option<String>,
@@ -143,16 +144,9 @@ fn overlay(args: &Args, config: &mut BrokerConfig) {
 
 async fn run(file: Arc<Live<BrokerConfig>>) -> Result<(), String> {
     let config = (*file.get()).clone();
-    let address = (config.bind_address, config.listen_port);
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|error| format!("cannot listen on {}:{}: {error}", address.0, address.1))?;
-    let admin = match config.admin_listen {
-        None => None,
-        Some(address) => {
-            Some(TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?)
-        }
-    };
+    let bind = |address: SocketAddr| listen(address).map_err(|error| format!("cannot listen on {address}: {error}"));
+    let listener = bind(SocketAddr::new(config.bind_address, config.listen_port))?;
+    let admin = config.admin_listen.map(bind).transpose()?;
     // Before anything else: the first process of a container is not ended by a signal that it does not catch.
     let mut asked_to_stop = pin!(signal::shutdown_requested());
     let mut opening = tokio::task::spawn_blocking(move || Broker::open(config));

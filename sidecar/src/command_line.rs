@@ -12,10 +12,11 @@ use std::{
 use clap::Parser;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use waybill_ops::address::to_listen_on;
 use waybill_ops::{
+    address::to_listen_on,
     clock::SystemClock,
     config::{Live, Validate},
+    listen::listen,
     logs::LogFormat,
     signal::shutdown_requested,
 };
@@ -27,7 +28,7 @@ use waybill_sidecar::{
 
 const EXIT_CODES: &str = "\
 Example:
-  waybill-sidecar --namesrv-addr broker-0.brokers:10911 --listen 0.0.0.0:8081
+  waybill-sidecar --namesrv-addr broker-0.brokers:10911 --listen '[::]:8081'
 
 Exit codes:
   0   stopped as it was told to
@@ -48,14 +49,14 @@ pub(crate) struct CommandLine {
     /// YAML file with the configuration; docs/configuration-sidecar.md lists the keys.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Name servers, or Waybill brokers: host:port, several separated by `;` or `,`. Instead of namesrvAddr in the
+    /// Name servers, or Waybill brokers: host:port or [IPv6]:port, several separated by `;` or `,`. Instead of namesrvAddr in the
     /// file; the environment variable NAMESRV_ADDR is used when neither is given.
     #[arg(long, value_name = "ADDRESSES", value_parser = addresses)]
     namesrv_addr: Option<String>,
-    /// Where clients connect to, such as 0.0.0.0:8081. Instead of grpcServerHost and grpcServerPort in the file.
+    /// Where clients connect to, such as [::]:8081. Instead of grpcServerHost and grpcServerPort in the file.
     #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     listen: Option<SocketAddr>,
-    /// Where health, metrics and the effective configuration are, such as 0.0.0.0:8082. Instead of adminServerHost and
+    /// Where health, metrics and the effective configuration are, such as [::]:8082. Instead of adminServerHost and
     /// adminServerPort in the file.
     #[arg(long, value_name = "IP:PORT", value_parser = to_listen_on)]
     admin_listen: Option<SocketAddr>,
@@ -88,8 +89,8 @@ pub(crate) enum Failure {
 pub(crate) async fn start(command_line: &CommandLine) -> Result<(), Failure> {
     let config = Arc::new(command_line.read_config()?);
     let now = config.get();
-    let grpc = bind(&now.grpc_server_host, now.grpc_server_port, "grpcServerPort or --listen").await?;
-    let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen").await?;
+    let grpc = bind(&now.grpc_server_host, now.grpc_server_port, "grpcServerPort or --listen")?;
+    let admin = bind(&now.admin_server_host, now.admin_server_port, "adminServerPort or --admin-listen")?;
     let stop = CancellationToken::new();
     let transport = transport(&config, &stop)?;
     let listeners = Listeners { grpc, admin: Some(admin) };
@@ -179,12 +180,11 @@ fn hint(key: &str) -> &'static str {
 }
 
 /// Both were validated with the configuration.
-async fn bind(host: &str, port: i64, setting: &str) -> Result<TcpListener, Failure> {
+fn bind(host: &str, port: i64, setting: &str) -> Result<TcpListener, Failure> {
     let ip: IpAddr = host.parse().map_err(|error| Failure::Config(format!("{host}: {error}")))?;
     let port = u16::try_from(port).map_err(|error| Failure::Config(format!("{port}: {error}")))?;
     let address = SocketAddr::new(ip, port);
-    TcpListener::bind(address)
-        .await
+    listen(address)
         .map_err(|error| Failure::Other(format!("cannot listen on {address}: {error}; choose another with {setting}")))
 }
 

@@ -8,6 +8,7 @@ use std::sync::atomic::AtomicUsize;
 use parking_lot::{Mutex, RwLock};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
+use waybill_ops::address::without_brackets;
 use waybill_ops::clock::Clock;
 
 use super::delay::Delays;
@@ -72,7 +73,10 @@ impl Core {
         let redriven = Redriven::load(&store, &catalog.topics().iter().map(|topic| topic.id).collect())?;
         let transactions = Mutex::new(super::transaction::restore(&config, &store)?);
         let core = Self {
-            store_host: SocketAddr::new(config.broker_host.parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)), port),
+            store_host: SocketAddr::new(
+                without_brackets(&config.broker_host).parse().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)),
+                port,
+            ),
             config: in_force,
             clock,
             metrics,

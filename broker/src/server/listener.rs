@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
+use waybill_ops::listen::canonical;
 
 use super::connection;
 use super::door::Door;
@@ -28,7 +29,7 @@ pub(crate) async fn serve(broker: Arc<Broker>, listener: TcpListener, stop: Canc
             accepted = listener.accept() => accepted,
         };
         let (stream, address) = match accepted {
-            Ok(accepted) => accepted,
+            Ok((stream, address)) => (stream, canonical(address)),
             Err(error) => {
                 // Out of file descriptors, most often: accepting again at once would spin.
                 warn!(%error, "a connection could not be accepted");

@@ -3,6 +3,7 @@
 use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
+use waybill_ops::address;
 
 /// The value of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -145,11 +146,5 @@ pub(super) fn ip_address(text: &str) -> bool {
 /// One or more `host:port`.
 pub(super) fn address_list(text: &str) -> bool {
     let addresses = super::addresses(text);
-    !addresses.is_empty() && addresses.iter().all(|address| is_address(address))
-}
-
-fn is_address(address: &str) -> bool {
-    address.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && !host.contains(char::is_whitespace) && port.parse::<u16>().is_ok_and(|port| port > 0)
-    })
+    !addresses.is_empty() && addresses.iter().all(|address| address::check(address).is_ok())
 }

@@ -67,17 +67,18 @@ const HANDLES: Allowed = Allowed::Number(1, MAX_HANDLES as i64);
 const LIMIT: Allowed = Allowed::Number(-1, i32::MAX as i64);
 
 keys! {
-    /// Where to ask for routes: `host:port`, several separated by `;` or `,`. Name servers and Waybill brokers alike;
-    /// every one is asked.
+    /// Where to ask for routes: `host:port`, an IPv6 address in brackets, several separated by `;` or `,`. Name servers and
+    /// Waybill brokers alike; every one is asked.
     namesrv_addr: String = "namesrvAddr", "", Allowed::Text(address_list, "at least one host:port"), "", Dynamic;
     /// The cluster whose brokers are asked for a consumer group of which no topic is known.
     cluster_name: String = "rocketMQClusterName", "DefaultCluster", Allowed::Text(any_text, "a name"), "", Dynamic;
-    /// The address that gRPC clients connect to; `::` listens on IPv4 and IPv6.
-    grpc_server_host: String = "grpcServerHost", "0.0.0.0", Allowed::Text(super::key::ip_address, "an IP address"), "", Restart;
+    /// The address that gRPC clients connect to. `::` is every address, IPv6 and IPv4, or every one of IPv4 where there is no IPv6;
+    /// `0.0.0.0` is every one of IPv4 alone.
+    grpc_server_host: String = "grpcServerHost", "::", Allowed::Text(super::key::ip_address, "an IP address"), "", Restart;
     /// The port that gRPC clients connect to, with TLS or without. 0 takes any free one.
     grpc_server_port: i64 = "grpcServerPort", 8081, Allowed::Number(0, 65_535), "", Restart;
-    /// The address of the admin port (health, metrics, effective configuration).
-    admin_server_host: String = "adminServerHost", "0.0.0.0", Allowed::Text(super::key::ip_address, "an IP address"), "", Restart;
+    /// The address of the admin port (health, metrics, effective configuration), as `grpcServerHost` has it.
+    admin_server_host: String = "adminServerHost", "::", Allowed::Text(super::key::ip_address, "an IP address"), "", Restart;
     /// The admin port. 0 takes any free one.
     admin_server_port: i64 = "adminServerPort", 8082, Allowed::Number(0, 65_535), "", Restart;
 

@@ -13,7 +13,7 @@ use tokio::{
 };
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
-use waybill_ops::tls::TLS_HANDSHAKE;
+use waybill_ops::{listen::canonical, tls::TLS_HANDSHAKE};
 
 use super::{io::ClientIo, tls::Tls};
 
@@ -118,7 +118,7 @@ async fn accept_loop(listener: TcpListener, door: Arc<Door>) {
     let places = Arc::new(Semaphore::new(door.limits.connections.clamp(1, Semaphore::MAX_PERMITS)));
     loop {
         let (socket, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
+            Ok((socket, peer)) => (socket, canonical(peer)),
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
                 sleep(ACCEPT_PAUSE).await;

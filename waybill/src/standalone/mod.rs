@@ -18,6 +18,7 @@ use waybill_ops::address::to_listen_on;
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::{ConfigError, Invalid, Live, Validate};
+use waybill_ops::listen::listen;
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal::shutdown_requested;
 use waybill_protocol::remoting::Command;
@@ -60,7 +61,7 @@ const SIDECAR_DECIDED: [(&str, &str); 5] = [
 #[command(after_help = "\
 Examples:
   waybill standalone
-  waybill standalone --data-dir /var/lib/waybill --listen 0.0.0.0:8081
+  waybill standalone --data-dir /var/lib/waybill --listen '[::]:8081'
   waybill standalone --listen 127.0.0.1:0 --broker-listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --output json
 
 It runs until Ctrl-C or SIGTERM. RUST_LOG sets what is logged: RUST_LOG=info tells of everything it does.")]
@@ -113,7 +114,7 @@ struct Ports {
 impl Args {
     pub(crate) async fn run(self, format: Format) -> Result<(), Failure> {
         logs::init(self.log_format, "warn");
-        let ports = self.bind().await?;
+        let ports = self.bind()?;
         let addresses = ports.addresses()?;
         let broker_config = self.broker_config(&addresses)?;
         let sidecar_config = Arc::new(self.sidecar_config(&addresses)?);
@@ -171,11 +172,11 @@ impl Args {
         }
     }
 
-    async fn bind(&self) -> Result<Ports, Failure> {
+    fn bind(&self) -> Result<Ports, Failure> {
         Ok(Ports {
-            clients: bind(self.listen, "--listen").await?,
-            broker: bind(self.broker_listen, "--broker-listen").await?,
-            admin: bind(self.admin_listen, "--admin-listen").await?,
+            clients: bind(self.listen, "--listen")?,
+            broker: bind(self.broker_listen, "--broker-listen")?,
+            admin: bind(self.admin_listen, "--admin-listen")?,
         })
     }
 
@@ -232,8 +233,8 @@ impl Ports {
     }
 }
 
-async fn bind(address: SocketAddr, option: &str) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| {
+fn bind(address: SocketAddr, option: &str) -> Result<TcpListener, Failure> {
+    listen(address).map_err(|error| {
         Failure::failed(format!("cannot listen on {address}: {error}"))
             .hint(format!("{option} with another address; port 0 takes a free one"))
     })

@@ -13,6 +13,7 @@ mod bench;
 mod failures;
 mod full_disk;
 mod garbage;
+mod ipv6;
 mod leases;
 mod letters;
 mod messages;

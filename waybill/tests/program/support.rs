@@ -36,7 +36,10 @@ impl Drop for Standalone {
 
 /// The options of a standalone Waybill that keeps its data in `dir` and takes free ports.
 pub(crate) fn options(dir: &Path) -> Vec<String> {
-    let free = "127.0.0.1:0";
+    options_at("127.0.0.1:0", dir)
+}
+
+fn options_at(free: &str, dir: &Path) -> Vec<String> {
     let dir = dir.join("data").display().to_string();
     ["standalone", "--output", "json", "--listen", free, "--broker-listen", free, "--admin-listen", free, "--data-dir"]
         .iter()
@@ -48,7 +51,12 @@ pub(crate) fn options(dir: &Path) -> Vec<String> {
 impl Standalone {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
-        Self::spawn(Command::new(PROGRAM), dir, more)
+        Self::spawn(Command::new(PROGRAM), &options(dir), dir, more)
+    }
+
+    /// The same with all its ports at `free`, an address whose port is 0.
+    pub(crate) fn start_at(free: &str, dir: &Path) -> Self {
+        Self::spawn(Command::new(PROGRAM), &options_at(free, dir), dir, &[])
     }
 
     /// The same with its data on a disk of `mib` MiB that only this process sees.
@@ -57,7 +65,7 @@ impl Standalone {
         std::fs::create_dir_all(&data).expect("a directory");
         let mut command = on_small_disk(&data, mib);
         command.arg(PROGRAM);
-        Self::spawn(command, dir, more)
+        Self::spawn(command, &options(dir), dir, more)
     }
 
     /// A path as the server sees it.
@@ -65,11 +73,11 @@ impl Standalone {
         Path::new(&format!("/proc/{}/root", self.pid())).join(path.strip_prefix("/").expect("an absolute path"))
     }
 
-    fn spawn(mut command: Command, dir: &Path, more: &[&str]) -> Self {
+    fn spawn(mut command: Command, options: &[String], dir: &Path, more: &[&str]) -> Self {
         let log = dir.join("log");
         let patient = dir.join("patient.yaml");
         std::fs::write(&patient, PATIENT).expect("a file");
-        command.args(options(dir));
+        command.args(options);
         if !more.contains(&"--sidecar-config") {
             command.arg("--sidecar-config").arg(&patient);
         }

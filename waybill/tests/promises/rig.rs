@@ -8,12 +8,13 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use waybill_broker::Peer;
 use waybill_ops::clock::SystemClock;
 use waybill_ops::config::Live;
+use waybill_ops::listen::listen;
 use waybill_protocol::remoting::codes::{own, request, response};
 use waybill_protocol::remoting::{BatchAckBody, Command, JsonBody, SubscriptionGroupConfig, VouchBody};
 use waybill_sidecar::backend::{RemoteOptions, RemoteTransport, Transport, TransportError};
@@ -42,6 +43,11 @@ impl BrokerRig {
 
     /// A sidecar whose file holds these lines.
     pub(crate) async fn sidecar(&self, name: &str, lines: &str) -> Sidecar {
+        self.sidecar_at("127.0.0.1:0", name, lines).await
+    }
+
+    /// One that listens there.
+    pub(crate) async fn sidecar_at(&self, address: &str, name: &str, lines: &str) -> Sidecar {
         let file = self.dir.path().join(format!("{name}.yaml"));
         // A machine that stands still for some seconds is no fault.
         let always = "useEndpointPortFromRequest: true\nbackendRequestTimeoutMillis: 60000\n";
@@ -53,8 +59,9 @@ impl BrokerRig {
             vouches: Mutex::default(),
             acks_of_batches: Mutex::default(),
         });
-        let bind = || TcpListener::bind("127.0.0.1:0");
-        let listeners = Listeners { grpc: bind().await.expect("a port"), admin: Some(bind().await.expect("a port")) };
+        let address = address.parse().expect("an address");
+        let bind = || listen(address).expect("a port");
+        let listeners = Listeners { grpc: bind(), admin: Some(bind()) };
         let app = App::build(live, said.clone(), Arc::new(SystemClock::new()), listeners).await.expect("a sidecar");
         let endpoint = format!("http://{}", app.grpc_address());
         let admin = app.admin_address().expect("an admin port").to_string();

@@ -24,8 +24,12 @@ impl BrokerRig {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut BrokerConfig)) -> Self {
+        Self::at("127.0.0.1:0", change).await
+    }
+
+    pub(crate) async fn at(listen: &str, change: impl FnOnce(&mut BrokerConfig)) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let listener = TcpListener::bind(listen).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let mut config = BrokerConfig {
             store_path_root_dir: dir.path().join("data"),

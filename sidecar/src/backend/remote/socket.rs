@@ -3,8 +3,11 @@
 use std::{io, time::Duration};
 
 use socket2::{SockRef, TcpKeepalive};
-use tokio::{net::TcpStream, time::timeout};
-use waybill_ops::tls::{Connector, Stream};
+use tokio::time::timeout;
+use waybill_ops::{
+    connect::connect as reach,
+    tls::{Connector, Stream},
+};
 
 /// A silent connection is asked for a sign of life after so long, …
 const KEEPALIVE_AFTER: Duration = Duration::from_secs(30);
@@ -19,13 +22,13 @@ const UNCONFIRMED_MAX: Duration = Duration::from_secs(10);
 /// Connects to `address` (`host:port`), and speaks TLS there if there is a connector. The name is resolved anew each time, since a pod
 /// that moved has a new address. All of it takes at most `limit`.
 pub(super) async fn connect(address: &str, tls: Option<&Connector>, limit: Duration) -> io::Result<Stream> {
-    timeout(limit, connecting(address, tls))
+    timeout(limit, connecting(address, tls, limit))
         .await
         .map_err(|_late| io::Error::new(io::ErrorKind::TimedOut, "no connection in time"))?
 }
 
-async fn connecting(address: &str, tls: Option<&Connector>) -> io::Result<Stream> {
-    let stream = TcpStream::connect(address).await?;
+async fn connecting(address: &str, tls: Option<&Connector>, limit: Duration) -> io::Result<Stream> {
+    let stream = reach(address, limit).await?;
     stream.set_nodelay(true)?;
     let keepalive =
         TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(KEEPALIVE_EVERY).with_retries(KEEPALIVE_RETRIES);
