@@ -23,20 +23,22 @@ class Failed(Exception):
 
 @dataclasses.dataclass
 class Check:
-    """`needs`: names of checks that must have passed before. `function` is given the Cluster and gives a note for the report, or None."""
+    """`needs`: names of checks that must have passed before. `calm`: why no operator is killed at random meanwhile, if none is. `function` is
+    given the Cluster and gives a note for the report, or None."""
     name: str
     says: str
     needs: tuple
     function: object
+    calm: str = ""
 
 
 CHECKS = []
 
 
-def check(name, needs=()):
+def check(name, needs=(), calm=""):
     """Registers the function as a check; the first line of its docstring says what it shows."""
     def register(function):
-        CHECKS.append(Check(name, function.__doc__.splitlines()[0], tuple(needs), function))
+        CHECKS.append(Check(name, function.__doc__.splitlines()[0], tuple(needs), function, calm))
         return function
     return register
 
@@ -81,6 +83,7 @@ class Cluster:
 
     def __init__(self):
         self.api = Api(STATE / "pki")
+        self.killer = None
 
     @staticmethod
     def command(*words, text=None, seconds=PATIENCE_S):
@@ -143,14 +146,19 @@ def describe(pods):
     return "; ".join(map(state, pods)) or "none"
 
 
-def run(checks):
-    """Runs them one after the other; how many passed and failed."""
+def run(checks, killer=None):
+    """Runs them one after the other; how many passed and failed. `killer` makes, for the Cluster, what kills operators meanwhile."""
     cluster, passed, began = Cluster(), set(), time.monotonic()
+    if killer:
+        cluster.killer = killer(cluster)
+        cluster.killer.start()
     for one in checks:
-        started = time.monotonic()
+        started, killed = time.monotonic(), killer and cluster.killer.count()
         missing = [need for need in one.needs if need not in passed]
         try:
             expect(not missing, f"not tried: it needs {', '.join(missing)}")
+            if killer and one.calm:
+                cluster.killer.rest()
             note, ok = one.function(cluster) or "", True
         except Failed as e:
             note, ok = str(e), False
@@ -160,7 +168,13 @@ def run(checks):
             passed.add(one.name)
         elif not missing:
             keep(one.name)
+        if killer:
+            cluster.killer.go_on()
+            note += f" [{cluster.killer.count() - killed} operators killed]"
         print(f"{time.monotonic() - began:6.1f}s {one.name:32} {'✓' if ok else 'FAIL':5} {time.monotonic() - started:5.1f}s {note}", flush=True)
+    if killer:
+        cluster.killer.end()
+        print(f"        {cluster.killer.told()}; none during {', '.join(one.name for one in checks if one.calm) or '-'}", flush=True)
     return len(passed), len(checks) - len(passed)
 
 

@@ -1,4 +1,4 @@
-"""Makes a volume for each claim of the storage classes `local` and `growing`, and removes those whose claim is gone. A process of the node.
+"""Makes a volume for each claim of the storage classes of config/storage.yaml, and removes those whose claim is gone. A process of the node.
 
 Argument: the folder of the certificates. Volumes are folders beside it, in `volumes`.
 """
@@ -9,14 +9,16 @@ import time
 
 from kube import Api, ApiError, quantity
 
-PROVISIONER, CLASSES = "waybill.dev/e2e", ("local", "growing")
+PROVISIONER, CLASSES = "waybill.dev/e2e", ("local", "growing", "anywhere")
+CHOSEN = "volume.kubernetes.io/selected-node"
 PAUSE_S = 0.3
 
 
 def make(api, folder, claim):
-    """A volume for the claim and no other."""
+    """A volume for the claim and no other; it is on the node that the scheduler has chosen, if the class lets it choose."""
     meta = claim["metadata"]
     name = f"pvc-{meta['uid']}"
+    node = meta.get("annotations", {}).get(CHOSEN, "node1")
     (folder / name).mkdir(exist_ok=True)
     api.create("persistentvolumes", None, {
         "apiVersion": "v1", "kind": "PersistentVolume",
@@ -27,7 +29,7 @@ def make(api, folder, claim):
             # Of this kind, because the kubelet gives its files to the pod's group.
             "local": {"path": str(folder / name)},
             "nodeAffinity": {"required": {"nodeSelectorTerms": [
-                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["node1"]}]}]}},
+                {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]}},
             "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": meta["namespace"], "name": meta["name"], "uid": meta["uid"]},
         },
     })
@@ -59,7 +61,8 @@ def look(api, folder):
             continue
         if is_small(claim):
             grow(api, claim)
-        if claim["status"].get("phase") == "Pending":
+        waits = claim["spec"]["storageClassName"] == "anywhere" and CHOSEN not in claim["metadata"].get("annotations", {})
+        if claim["status"].get("phase") == "Pending" and not waits:
             try:
                 make(api, folder, claim)
             except ApiError as e:

@@ -100,4 +100,4 @@ def least_resources(cluster):
         said = cluster.kubectl("logs", "-n", RELEASE, pod["metadata"]["name"])
         expect("status" not in "".join(line for line in said.splitlines() if "ERROR" in line), f"the operator could not write a status: {said}")
     cluster.kubectl("delete", "namespace", "least", "--wait=false")
-    wait_for("the namespace is gone", 60, lambda: api.get("namespaces", None, "least") is None)
+    wait_for("the namespace is gone", 120, lambda: api.get("namespaces", None, "least") is None)

@@ -1,53 +1,29 @@
 """Pods are deleted, scaled and replaced while published clients are at work."""
 import json
-import random
-import threading
 import time
 
-from house import CLUSTER, ROOT, ApiError, Failed, check, expect, wait_for
+from house import CLUSTER, ROOT, check, expect, wait_for
 from load import Load
 
-from .configuration import APPS, identities, metrics, push_client, send
+from .configuration import identities, metrics, push_client, send
 from .elsewhere import announced
-from .shop import BROKERS, ENDPOINT, GROUP, OPERATORS, PROXIES, RELEASE, SHOP, TOPIC, broker_address, make_namespace, new_group, new_topic, tool
+from .shop import APPS, BROKERS, ENDPOINT, GROUP, OPERATORS, PROXIES, RELEASE, SHOP, TOPIC, broker_address, make_namespace, new_group, new_topic, tool
 
 # Within which clients go on after whatever happens to pods, seconds.
 GAP_S = 30
-# Between two deaths of an operator, seconds.
-OPERATOR_LIVES_S = (8, 25)
 NEXT_TAG = "next"
-
-
-class Killer(threading.Thread):
-    """Ends an operator now and then, at once and without warning."""
-
-    def __init__(self, cluster):
-        super().__init__(daemon=True)
-        self.cluster, self.enough, self.killed = cluster, threading.Event(), 0
-
-    def run(self):
-        while not self.enough.wait(random.uniform(*OPERATOR_LIVES_S)):
-            try:
-                pods = self.cluster.pods(RELEASE, OPERATORS)
-                if pods:
-                    self.cluster.api.delete("pods", RELEASE, random.choice(pods)["metadata"]["name"], grace_s=0)
-                    self.killed += 1
-            except (ApiError, OSError):
-                continue  # the next round
 
 
 class Work:
     """What goes on during all checks of this file."""
-    load = killer = None
+    load = None
 
 
 @check("load", needs=["shop"])
 def load(cluster):
-    """Published clients send and receive through the Service of the proxies; from now on operators are killed at random"""
+    """Published clients send and receive through the Service of the proxies"""
     make_namespace(cluster, APPS)
     Work.load = Load(cluster, APPS, "load", ENDPOINT, TOPIC, GROUP)
-    Work.killer = Killer(cluster)
-    Work.killer.start()
 
 
 def recovered(cluster, since, what):
@@ -96,7 +72,7 @@ def scale(cluster):
     cluster.kubectl("scale", "-n", SHOP, "proxy/edge", "--replicas=1")
     cluster.wait_pods(SHOP, PROXIES, 1)
     cluster.kubectl("scale", "-n", SHOP, "broker/main", "proxy/edge", "--replicas=2")
-    cluster.wait_pods(SHOP, BROKERS, 2, 120)
+    cluster.wait_pods(SHOP, BROKERS, 2, 240)  # consumers of a slow machine may be far behind
     return f"longest pause {recovered(cluster, since, 'scaled up and down'):.1f} s"
 
 
@@ -131,10 +107,9 @@ def upgrade(cluster):
 @check("nothing-lost", needs=["load"])
 def nothing_lost(cluster):
     """Of all that was answered OK during all of this, nothing was lost"""
-    Work.killer.enough.set()
-    wait_for("the ConsumerGroup tells of its members", 60, lambda: cluster.api.get("consumergroups", SHOP, GROUP)["status"]["members"] >= 2)
+    wait_for("the ConsumerGroup tells of its members", 90, lambda: cluster.api.get("consumergroups", SHOP, GROUP)["status"]["members"] >= 2)
     sent, again = Work.load.finish()
-    return f"{sent} sent, {again} came more than once, {Work.killer.killed} operators killed"
+    return f"{sent} sent, {again} came more than once"
 
 
 @check("proxy-dies", needs=["shop"])
@@ -146,11 +121,15 @@ def proxy_dies(cluster):
     send(cluster, "contracts", 1)
     wait_for("it came", 30, lambda: book.ids("got"))
     began = time.monotonic()
-    serving = [p for p in cluster.pods(SHOP, PROXIES) if metrics(f"{p['status']['podIP']}:8082").get("waybill_sidecar_receipts_held")]
-    if len(serving) != 1:
-        raise Failed(f"{len(serving)} proxies hold something")
+
+    def serving():
+        """The one proxy that holds something."""
+        found = [p for p in cluster.pods(SHOP, PROXIES) if metrics(f"{p['status']['podIP']}:8082").get("waybill_sidecar_receipts_held")]
+        return len(found) == 1 and found
+
+    holder = wait_for("one proxy holds something", 10, serving)[0]
     time.sleep(max(0.0, 15 - (time.monotonic() - began)))
-    cluster.api.delete("pods", SHOP, serving[0]["metadata"]["name"], grace_s=0)
+    cluster.api.delete("pods", SHOP, holder["metadata"]["name"], grace_s=0)
     wait_for("its consumer was done", 60, lambda: book.ids("acked"))
     label = '{topic="contracts",consumer_group="lawyers"}'
 

@@ -4,8 +4,7 @@ import time
 from house import check, expect, wait_for
 from load import RESULTS, Book, client, pod_spec
 
-from .configuration import APPS
-from .shop import OPERATORS, RELEASE, SHOP, make_namespace
+from .shop import APPS, OPERATORS, RELEASE, SHOP, make_namespace
 
 THREE = "app.kubernetes.io/name=waybill-broker,app.kubernetes.io/instance=depot"
 ENDPOINT = f"depot-proxy.{SHOP}.svc:8081"
@@ -60,7 +59,7 @@ def broker_taken_away(cluster):
     got = [start(cluster, f"depot-consumer-{n}", "consume", group="depot", hold=HOLD_S) for n in range(3)]
     wait_for("some are held", 60, lambda: sum(len(book.ids("got")) for book in got) >= 90)
     cluster.kubectl("scale", "-n", SHOP, "broker/depot", "--replicas=2")
-    wait_for(lambda: f"it says what it waits for: {cluster.condition('brokers', SHOP, 'depot', 'Progressing')}", 30,
+    wait_for(lambda: f"it says what it waits for: {cluster.condition('brokers', SHOP, 'depot', 'Progressing')}", 90,
              lambda: cluster.condition("brokers", SHOP, "depot", "Progressing")[1] == "DrainingBroker")
     for pod in cluster.pods(RELEASE, OPERATORS):
         cluster.api.delete("pods", RELEASE, pod["metadata"]["name"], grace_s=0)
@@ -72,7 +71,7 @@ def broker_taken_away(cluster):
     def left():
         return {one for book in sent for one in book.ids("sent")} - {one for book in got for one in book.ids("acked")}
 
-    cluster.wait_pods(SHOP, THREE, 2, 180)
+    cluster.wait_pods(SHOP, THREE, 2, 300)
     total = sum(len(book.ids("sent")) for book in sent)
     expect(total == UNREAD + DELAYED + HALVES, f"{total} were sent")
     wait_for(lambda: f"all of {total} came, {len(left())} did not", 60, lambda: not left(), every=1)

@@ -77,6 +77,6 @@ def host_network(cluster):
     took = time.monotonic() - changed
     expect(took <= LIMIT_S, f"it took {took:.0f} s")
     expect(stored(cluster) == before, "the shop got some of it")
-    wait_for("its volume has grown", 30, lambda: [c["status"]["capacity"] for c in cluster.api.list("persistentvolumeclaims", METAL)] == [{"storage": "2Gi"}])
+    wait_for("its volume has grown", 90, lambda: [c["status"]["capacity"] for c in cluster.api.list("persistentvolumeclaims", METAL)] == [{"storage": "2Gi"}])
     cluster.kubectl("delete", "namespace", METAL, "--wait=false")
     return f"found again under the other name after {took:.0f} s"

@@ -4,6 +4,7 @@ import re
 from house import ROOT, check, expect, wait_for
 
 from .shop import make_namespace
+from .sidecars import with_sidecars
 
 EXAMPLES = "examples"
 PLURALS = {"Broker": "brokers", "Proxy": "proxies", "Topic": "topics", "ConsumerGroup": "consumergroups", "User": "users"}
@@ -41,8 +42,9 @@ def examples(cluster):
                 for one in cluster.api.list(kind, EXAMPLES)
                 if one.get("status", {}).get("observedGeneration") != one["metadata"]["generation"]]
 
-    wait_for(lambda: f"all are answered: {unanswered()}", 60, lambda: not unanswered())
+    wait_for(lambda: f"all are answered: {unanswered()}", 90, lambda: not unanswered())
     cluster.kubectl("wait", "-n", EXAMPLES, "--for=condition=Complete", "job", "--all", "--timeout=60s")
+    with_sidecars(cluster, EXAMPLES, "app=shop", 2, (EXAMPLES, "main"))
     cluster.kubectl("wait", "-n", EXAMPLES, "--for=condition=Available", "deployment/shop", "--timeout=60s")
     expect(applied, "there are no examples")
     cluster.kubectl("delete", "namespace", EXAMPLES, "--wait=false")  # it takes a while: the applications are given their time to end

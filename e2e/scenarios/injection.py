@@ -6,28 +6,12 @@ import time
 from house import check, expect, wait_for
 from load import RESULTS, Book, client, pod_spec
 
-from .configuration import APPS, send
-from .shop import ENDPOINT, RELEASE, SHOP, broker_address, make_namespace, new_group, new_topic, restarts, tool
+from .configuration import send
+from .shop import APPS, ENDPOINT, RELEASE, SHOP, broker_address, make_namespace, new_group, new_topic, tool
+from .sidecars import LABELS, condition_of_job, has_sidecar, job, make_job, template, with_sidecars
 
-# A pod of another namespace than the Proxy's, which allows that.
-LABELS = {"waybill.dev/inject": "edge", "waybill.dev/inject-namespace": SHOP}
 # From the end of a Job's own container until the Job has ended, seconds.
 JOB_LIMIT_S = 30
-STARTS = 50
-
-
-def template(spec, **labels):
-    return {"metadata": {"labels": {**LABELS, **labels}}, "spec": spec}
-
-
-def job(name, spec, **more):
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
-            "spec": {"backoffLimit": 0, "template": template({**spec, "restartPolicy": "Never"}), **more}}
-
-
-def condition_of_job(cluster, name):
-    status = (cluster.api.get("jobs", APPS, name) or {}).get("status", {})
-    return next((c["type"] for c in status.get("conditions", []) if c["type"] in ("Complete", "Failed") and c["status"] == "True"), None)
 
 
 def moment(text):
@@ -44,11 +28,11 @@ def injected_deployment(cluster):
     spec = pod_spec(client("consume", "letters", topic="letters", group="readers", hold=3))
     cluster.api.create("deployments", APPS, {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "readers"}, "spec": {
         "selector": {"matchLabels": {"app": "readers"}}, "template": template(spec, app="readers")}})
-    pod = cluster.wait_pods(APPS, "app=readers", 1)[0]
+    pod = with_sidecars(cluster, APPS, "app=readers", 1, (SHOP, "edge"))[0]
     sidecars = [c for c in pod["spec"].get("initContainers", []) if c.get("restartPolicy") == "Always"]
     expect(len(sidecars) == 1, f"no native sidecar: {pod['spec'].get('initContainers')}")
     book = Book("letters")
-    wait_for("the consumer started", 60, lambda: any(what == "started" for _, what, _ in book.lines()))
+    wait_for("the consumer started", 90, lambda: any(what == "started" for _, what, _ in book.lines()))
     send(cluster, "letters", 5)
     wait_for("messages came", 30, lambda: book.ids("got"))
     expect(not book.ids("acked"), "nothing was in hand when it was told to end")
@@ -75,19 +59,19 @@ def injected_jobs(cluster):
     RESULTS.mkdir(exist_ok=True)
     good = pod_spec(client("produce", "job-sends", topic="reports", count=10))
     bad = pod_spec(["sh", "-c", "exit 1"])
-    cluster.api.create("jobs", APPS, job("sends", good))
-    cluster.api.create("jobs", APPS, job("breaks", bad))
+    make_job(cluster, "sends", lambda: cluster.api.create("jobs", APPS, job("sends", good)))
+    make_job(cluster, "breaks", lambda: cluster.api.create("jobs", APPS, job("breaks", bad)))
     cron = pod_spec(client("produce", "cron-sends", topic="reports", count=10))
     cluster.api.call("POST", f"/apis/batch/v1/namespaces/{APPS}/cronjobs", {
         "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "daily"},
         "spec": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job("", cron)["spec"]}}})
-    cluster.kubectl("create", "job", "-n", APPS, "cron-sends", "--from=cronjob/daily")
+    make_job(cluster, "cron-sends", lambda: cluster.kubectl("create", "job", "-n", APPS, "cron-sends", "--from=cronjob/daily"))
     slowest = 0.0
     for name, end in (("sends", "Complete"), ("breaks", "Failed"), ("cron-sends", "Complete")):
         wait_for(lambda: f"job {name} has ended", 120, lambda: condition_of_job(cluster, name))
         expect(condition_of_job(cluster, name) == end, lambda: f"job {name} is {condition_of_job(cluster, name)}")
         pod = cluster.api.list("pods", APPS, f"job-name={name}")[0]
-        expect(pod["spec"].get("initContainers"), f"job {name} had no sidecar")
+        expect(has_sidecar(pod), f"job {name} had no sidecar")
         own = pod["status"]["containerStatuses"][0]["state"]["terminated"]["finishedAt"]
         conditions = cluster.api.get("jobs", APPS, name)["status"]["conditions"]
         ended = next(c["lastTransitionTime"] for c in conditions if c["type"] == end)
@@ -120,18 +104,3 @@ def stored(cluster, topic):
     """Messages of the topic in the stores of both brokers."""
     told = [json.loads(tool(cluster, "topic", "describe", topic, "--broker", broker_address(n))) for n in range(2)]
     return sum(queue["nextOffset"] - queue["minOffset"] for topic in told for queue in topic["queues"])
-
-
-@check("start-order", needs=["shop"])
-def start_order(cluster):
-    """C50: fifty applications that connect once, at their start, and end when that fails: none fails, none is started again"""
-    make_namespace(cluster, APPS)
-    connects = pod_spec(["bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/8081 && curl -sf http://127.0.0.1:8082/readyz"])
-    began = time.monotonic()
-    cluster.api.create("jobs", APPS, job("starts", connects, completions=STARTS, parallelism=8))
-    wait_for(lambda: f"all have ended: {(cluster.api.get('jobs', APPS, 'starts') or {}).get('status')}", 240, lambda: condition_of_job(cluster, "starts"), every=1)
-    pods = cluster.api.list("pods", APPS, "job-name=starts")
-    failed = [p["metadata"]["name"] for p in pods if p["status"]["phase"] != "Succeeded" or restarts(p)]
-    expect(not failed and len(pods) == STARTS, f"of {len(pods)} these failed: {failed}")
-    cluster.api.call("DELETE", cluster.api.path("jobs", APPS, "starts"), {"propagationPolicy": "Background"})
-    return f"{STARTS} in {time.monotonic() - began:.0f} s"

@@ -6,9 +6,8 @@ import shutil
 from house import ROOT, check, expect, wait_for
 from load import VENV, pod_spec
 
-from .configuration import APPS
-from .injection import condition_of_job, job
-from .shop import make_namespace
+from .shop import APPS, make_namespace
+from .sidecars import condition_of_job, job, make_job
 
 FOLDER = ROOT / "examples" / "clients"
 NODE_MODULES = ROOT / "conformance" / "node" / "node_modules"
@@ -37,7 +36,7 @@ def languages(cluster):
     """The examples in Python, Node and Java, word for word, each a Job with a sidecar: each sends, receives, asks for time, acknowledges"""
     make_namespace(cluster, APPS)
     for language, spec in programs().items():
-        cluster.api.create("jobs", APPS, job(f"example-{language}", spec))
+        make_job(cluster, f"example-{language}", lambda: cluster.api.create("jobs", APPS, job(f"example-{language}", spec)))
     for language in programs():
         name = f"example-{language}"
         wait_for(lambda: f"job {name} has ended", LIMIT_S, lambda: condition_of_job(cluster, name))

@@ -17,7 +17,7 @@ def blocks():
     return re.findall(r"^```sh\n(.*?)^```", part, re.MULTILINE | re.DOTALL)
 
 
-@check("quickstart")
+@check("quickstart", calm="it measures the time to the first message")
 def quickstart(cluster):
     """The quickstart of the README, word for word, to the first message within 60 s"""
     commands = blocks()

@@ -2,14 +2,14 @@
 import time
 
 from house import PATIENCE_S, ROOT, check
+from killer import NAMESPACE as RELEASE, OPERATORS
 
-SHOP = "shop"
-RELEASE = "waybill"
+# The namespace of Broker and Proxy, and that of the applications.
+SHOP, APPS = "shop", "apps"
 TOPIC, GROUP = "orders", "billing"
 ENDPOINT = f"edge-proxy.{SHOP}.svc:8081"
 BROKERS = "app.kubernetes.io/name=waybill-broker,app.kubernetes.io/instance=main"
 PROXIES = "app.kubernetes.io/name=waybill-proxy,app.kubernetes.io/instance=edge"
-OPERATORS = "app.kubernetes.io/name=waybill-operator"
 # Injection may add to pods of clients what they do not allow themselves; Waybill's own are held to the strictest standard.
 RESTRICTED = "{pod-security.kubernetes.io/enforce: restricted}"
 

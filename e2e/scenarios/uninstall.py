@@ -2,9 +2,9 @@
 from house import ROOT, check, expect, wait_for
 from load import pod_spec
 
-from .configuration import APPS, identities
-from .injection import LABELS
-from .shop import BROKERS, OPERATORS, PROXIES, RELEASE, SHOP, make_namespace, new_topic
+from .configuration import identities
+from .shop import APPS, BROKERS, OPERATORS, PROXIES, RELEASE, SHOP, make_namespace, new_topic
+from .sidecars import LABELS
 
 
 def trusted(cluster):
@@ -16,7 +16,7 @@ def trusted(cluster):
 @check("uninstall", needs=["shop"])
 def uninstall(cluster):
     """helm upgrade keeps the webhook's certificate; helm uninstall keeps definitions, resources and pods; installed again, it goes on"""
-    wait_for("the webhook is trusted", 30, lambda: trusted(cluster))
+    wait_for("the webhook is trusted", 90, lambda: trusted(cluster))
     before = trusted(cluster)
     chart = ROOT / "charts" / "waybill"
     cluster.command("helm", "upgrade", RELEASE, chart, "--namespace", RELEASE, "--reuse-values", "--set", "operator.logLevel=debug", "--wait", "--timeout", "90s")
@@ -51,7 +51,7 @@ def namespaced(cluster):
         expect(may(cluster, verb, group, resource, SHOP), f"it may not {verb} {resource} in {SHOP}")
         for namespace in ("default", None):
             expect(not may(cluster, verb, group, resource, namespace), f"it may {verb} {resource} in {namespace or 'all namespaces'}")
-    wait_for(lambda: f"the pod is missed: {cluster.condition('proxies', SHOP, 'edge', 'Degraded')}", 60,
+    wait_for(lambda: f"the pod is missed: {cluster.condition('proxies', SHOP, 'edge', 'Degraded')}", 90,
              lambda: cluster.condition("proxies", SHOP, "edge", "Degraded")[1] == "InjectionMissed")
     why = cluster.condition("proxies", SHOP, "edge", "Degraded")[2]
     expect(f"{APPS}/early" in why, f"it is not named: {why}")

@@ -137,7 +137,8 @@ async fn start(args: RunArgs) -> Result<(), String> {
     let metrics = Metrics::default();
     let client = to_api_server(&metrics).await.map_err(|error| format!("no way to the API server: {error}"))?;
     let asked_to_stop = signal::shutdown_requested();
-    let stop = CancellationToken::new();
+    // The admin port says that it is ready for as long as the webhook answers: a Service that has no other sends questions here.
+    let (stop, closed) = (CancellationToken::new(), CancellationToken::new());
     let webhook = webhook(&args).await?;
     let can_answer = webhook.as_ref().map(|_| Arc::<AtomicBool>::default());
     let ready = can_answer.clone();
@@ -148,7 +149,7 @@ async fn start(args: RunArgs) -> Result<(), String> {
     let mut registry = Registry::default();
     metrics.register(&mut registry);
     let admin_port = Admin::new(Arc::new(Mutex::new(registry)), ready, || serde_json::Value::Null);
-    let admin = tokio::spawn(admin_port.serve(listener, stop.clone()));
+    let admin = tokio::spawn(admin_port.serve(listener, closed.clone()));
     let scope = if args.namespace.is_empty() { Scope::Cluster } else { Scope::Namespaces(args.namespace) };
     let context = Context {
         events: Events::new(client.clone()),
@@ -186,6 +187,7 @@ async fn start(args: RunArgs) -> Result<(), String> {
                     }
                 };
                 futures::future::join(run(scope, context.clone(), stop.clone()), certificates).await;
+                context.metrics.leads_no_more();
             };
             if args.leader_election {
                 return election.lead(&stop, work).await;
@@ -203,10 +205,11 @@ async fn start(args: RunArgs) -> Result<(), String> {
         ended = &mut leading => ended,
     };
     stop.cancel();
-    let _ended = admin.await;
     if let Some(answering) = answering {
         let _ended = answering.await;
     }
+    closed.cancel();
+    let _ended = admin.await;
     match ended {
         Ok(led) => led.map_err(|lost| lost.to_string()),
         Err(error) => Err(error.to_string()),

@@ -133,6 +133,11 @@ impl Metrics {
         self.leading.set(1);
     }
 
+    /// It does not any more, though it still answers the webhook for a moment.
+    pub fn leads_no_more(&self) {
+        self.leading.set(0);
+    }
+
     /// What counts the requests of a client to the API server.
     #[must_use]
     pub fn requests(&self) -> CountRequests {

@@ -10,7 +10,7 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::body::Incoming;
-use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONNECTION, CONTENT_TYPE, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -66,8 +66,9 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// Answers the API server's questions until `stop`. While there is no certificate, connections fail, and pods come without sidecar;
-/// `ready` becomes true when there is one.
+/// Answers the API server's questions until `stop`, and for [`crate::reconcile::Pace::leaving`] more, each then as the last of its
+/// connection: the API server goes over to other operators, and no question is lost. While there is no certificate, connections fail,
+/// and pods come without sidecar; `ready` becomes true when there is one.
 ///
 /// # Errors
 /// TLS cannot be spoken at all: a defect.
@@ -90,6 +91,7 @@ pub async fn serve(
     let asked = Arc::new(Asked { context: context.clone(), scope, bounds: Bounds::default() });
     let (connections, room) = (TaskTracker::new(), Arc::new(Semaphore::new(CONNECTIONS)));
     let follow = follow(&current, &context, &webhook, &ready);
+    let (closing, leaving) = (CancellationToken::new(), context.pace.leaving);
     let accept = async {
         loop {
             let Ok(place) = room.clone().acquire_owned().await else { return };
@@ -99,7 +101,7 @@ pub async fn serve(
                         debug!(%peer, "a connection is closed: the address has too many");
                         continue;
                     };
-                    let serving = connection(socket, acceptor.clone(), asked.clone(), stop.clone());
+                    let serving = connection(socket, acceptor.clone(), asked.clone(), stop.clone(), closing.clone());
                     connections.spawn(async move {
                         serving.await;
                         drop((place, seat));
@@ -112,11 +114,16 @@ pub async fn serve(
             }
         }
     };
+    let left = async {
+        stop.cancelled().await;
+        tokio::time::sleep(leaving).await;
+    };
     tokio::select! {
-        () = stop.cancelled() => {}
+        () = left => {}
         () = accept => {}
         () = follow => {}
     }
+    closing.cancel();
     connections.close();
     let _all_or_too_long = timeout(STOPPING, connections.wait()).await;
     Ok(())
@@ -129,22 +136,34 @@ struct Asked {
     bounds: Bounds,
 }
 
-async fn connection(socket: TcpStream, acceptor: TlsAcceptor, asked: Arc<Asked>, stop: CancellationToken) {
+async fn connection(
+    socket: TcpStream,
+    acceptor: TlsAcceptor,
+    asked: Arc<Asked>,
+    stop: CancellationToken,
+    closing: CancellationToken,
+) {
     let stream = match timeout(HANDSHAKE, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return debug!(%error, "a connection does not speak TLS"),
         Err(_late) => return debug!("a connection does not speak TLS in time"),
     };
     let service = service_fn(move |request| {
-        let asked = asked.clone();
-        async move { Ok::<_, Infallible>(respond(request, &asked).await) }
+        let (asked, stop) = (asked.clone(), stop.clone());
+        async move {
+            let mut response = respond(request, &asked).await;
+            if stop.is_cancelled() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
+            Ok::<_, Infallible>(response)
+        }
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new());
     let mut serving = std::pin::pin!(server.serve_connection(TokioIo::new(stream), service));
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,
-        () = stop.cancelled() => {
+        () = closing.cancelled() => {
             serving.as_mut().graceful_shutdown();
             serving.await
         }

@@ -97,6 +97,8 @@ pub struct Pace {
     pub counting: Duration,
     /// How long what is under way may take when the operator is told to stop.
     pub stopping: Duration,
+    /// How long the webhook answers after that: a Service needs about so long to notice that a pod is to go.
+    pub leaving: Duration,
 }
 
 impl Default for Pace {
@@ -110,6 +112,7 @@ impl Default for Pace {
             settling: Duration::from_secs(1),
             counting: Duration::from_secs(30),
             stopping: Duration::from_secs(10),
+            leaving: Duration::from_secs(4),
         }
     }
 }

@@ -201,7 +201,7 @@ impl Rig {
                 pull_policy: ImagePullPolicy::IfNotPresent,
             },
             metrics: Metrics::default(),
-            pace: Pace { settling: Duration::from_millis(1), ..Pace::default() },
+            pace: Pace { settling: Duration::from_millis(1), leaving: Duration::ZERO, ..Pace::default() },
         }
     }
 

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 use waybill_operator::inject::{Source, Webhook, keep, serve};
+use waybill_operator::reconcile::Context;
 use waybill_ops::clock::{Clock, SystemClock};
 
 use crate::injection::{admitted, pod, review};
@@ -43,6 +44,11 @@ pub(crate) fn configuration() -> Value {
 
 /// One question, as the API server asks it.
 pub(crate) async fn ask(port: u16, bundle: &str, path: &str, body: &str) -> Result<(u16, String), String> {
+    ask_over(port, bundle, path, body, "close").await
+}
+
+/// The same; `connection` says what is to become of the connection. There is no answer before the server has closed it.
+async fn ask_over(port: u16, bundle: &str, path: &str, body: &str, connection: &str) -> Result<(u16, String), String> {
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(bundle.as_bytes()) {
         roots.add(certificate.expect("a certificate")).expect("an authority");
@@ -55,7 +61,7 @@ pub(crate) async fn ask(port: u16, bundle: &str, path: &str, body: &str) -> Resu
     let connected = TlsConnector::from(Arc::new(config)).connect(name, stream).await;
     let mut stream = connected.map_err(|error| error.to_string())?;
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: waybill-operator.default.svc\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nHost: waybill-operator.default.svc\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: {connection}\r\n\r\n{body}",
         body.len()
     );
     stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
@@ -76,10 +82,14 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) async fn start(rig: &ProxyRig, source: Source) -> Self {
+        Self::start_in(rig.context(), rig, source).await
+    }
+
+    async fn start_in(context: Context, rig: &ProxyRig, source: Source) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let (ready, stop) = (Arc::<AtomicBool>::default(), CancellationToken::new());
-        let serving = serve(listener, rig.context(), rig.scope.clone(), webhook(source), ready.clone(), stop.clone());
+        let serving = serve(listener, context, rig.scope.clone(), webhook(source), ready.clone(), stop.clone());
         Self { port, ready, stop, task: tokio::spawn(serving) }
     }
 
@@ -164,4 +174,26 @@ async fn certificates_that_somebody_else_makes_are_served() {
     assert_eq!(ask(server.port, &made.cert.pem(), "/other", "").await.expect("an answer").0, 404);
     server.stop().await;
     assert_eq!(rig.rig.api.writes(), [] as [&str; 0]);
+}
+
+#[tokio::test]
+async fn told_to_stop_it_answers_until_nobody_is_sent_to_it_any_more_and_keeps_no_connection() {
+    let rig = ProxyRig::new();
+    let mut context = rig.context();
+    context.pace.leaving = Duration::from_secs(3_600);
+    let made = rcgen::generate_simple_self_signed(["waybill-operator.default.svc".to_owned()]).expect("a certificate");
+    let directory = tempfile::tempdir().expect("a directory");
+    std::fs::write(directory.path().join("tls.crt"), made.cert.pem()).expect("written");
+    std::fs::write(directory.path().join("tls.key"), made.signing_key.serialize_pem()).expect("written");
+    let trusted = made.cert.pem();
+    let server = Server::start_in(context, &rig, Source::Directory(directory.path().to_owned())).await;
+    server.until_ready().await;
+    server.stop.cancel();
+    for _question in 0..2 {
+        let asked = ask_over(server.port, &trusted, "/other", "", "keep-alive");
+        let answer = tokio::time::timeout(Duration::from_secs(60), asked).await.expect("it closes the connection");
+        assert_eq!(answer.expect("an answer").0, 404);
+    }
+    assert!(!server.task.is_finished());
+    server.task.abort();
 }
