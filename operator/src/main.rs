@@ -28,6 +28,7 @@ use waybill_operator::reconcile::{Context, Events, Pace};
 use waybill_operator::{Scope, crds, place, run};
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
+use waybill_ops::listen::listen;
 use waybill_ops::logs::{self, LogFormat};
 use waybill_ops::signal;
 
@@ -65,7 +66,7 @@ struct RunArgs {
     #[arg(long, value_name = "NAMESPACE")]
     namespace: Vec<String>,
     /// Address and port of /healthz, /readyz and /metrics
-    #[arg(long, default_value = "0.0.0.0:10925")]
+    #[arg(long, default_value = "[::]:10925")]
     admin_listen: SocketAddr,
     /// The image of brokers whose resource names none
     #[arg(long, value_name = "IMAGE", default_value = "")]
@@ -133,13 +134,13 @@ fn runtime() -> std::io::Result<Runtime> {
 
 async fn start(args: RunArgs) -> Result<(), String> {
     let address = args.admin_listen;
-    let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    let listener = listen(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let metrics = Metrics::default();
     let client = to_api_server(&metrics).await.map_err(|error| format!("no way to the API server: {error}"))?;
     let asked_to_stop = signal::shutdown_requested();
     // The admin port says that it is ready for as long as the webhook answers: a Service that has no other sends questions here.
     let (stop, closed) = (CancellationToken::new(), CancellationToken::new());
-    let webhook = webhook(&args).await?;
+    let webhook = webhook(&args)?;
     let can_answer = webhook.as_ref().map(|_| Arc::<AtomicBool>::default());
     let ready = can_answer.clone();
     let ready = move || match &ready {
@@ -223,11 +224,11 @@ async fn to_api_server(metrics: &Metrics) -> Result<Client, Box<dyn std::error::
 }
 
 /// The webhook that is asked for, and where it listens.
-async fn webhook(args: &RunArgs) -> Result<Option<(Webhook, TcpListener)>, String> {
+fn webhook(args: &RunArgs) -> Result<Option<(Webhook, TcpListener)>, String> {
     let (Some(address), Some((namespace, service))) = (args.webhook_listen, &args.webhook_service) else {
         return Ok(None);
     };
-    let listener = TcpListener::bind(address).await.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+    let listener = listen(address).map_err(|error| format!("cannot listen on {address}: {error}"))?;
     let webhook = Webhook {
         namespace: namespace.clone(),
         service: service.clone(),

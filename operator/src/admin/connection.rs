@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::BytesMut;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+use waybill_ops::connect::connect as reach;
 use waybill_ops::tls::{Connector, ReadHalf, Stream, WriteHalf};
 use waybill_protocol::remoting::codes::response;
 use waybill_protocol::remoting::{self, Command};
@@ -47,7 +47,8 @@ impl Way {
     /// [`AdminError::Unreachable`].
     pub async fn open(&self, address: &str) -> Result<Connection, AdminError> {
         let tls = self.tls.as_ref().map_err(|reason| AdminError::Unreachable(reason.clone()))?;
-        let (reader, writer) = match timeout(self.limits.connect, connect(address, tls.as_ref())).await {
+        let limit = self.limits.connect;
+        let (reader, writer) = match timeout(limit, connect(address, tls.as_ref(), limit)).await {
             Ok(connected) => connected?.into_split(),
             Err(_elapsed) => return Err(AdminError::Unreachable("it does not take the connection in time".into())),
         };
@@ -55,10 +56,9 @@ impl Way {
     }
 }
 
-async fn connect(address: &str, tls: Option<&Connector>) -> Result<Stream, AdminError> {
+async fn connect(address: &str, tls: Option<&Connector>, limit: Duration) -> Result<Stream, AdminError> {
     // The kind without its number: the same failure always reads the same.
-    let socket =
-        TcpStream::connect(address).await.map_err(|error| AdminError::Unreachable(error.kind().to_string()))?;
+    let socket = reach(address, limit).await.map_err(|error| AdminError::Unreachable(error.kind().to_string()))?;
     let _slower_without = socket.set_nodelay(true);
     match tls {
         None => Ok(Stream::Plain(socket)),

@@ -69,12 +69,12 @@ pub struct BrokerSpec {
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     #[schemars(schema_with = "super::schema::any_object")]
     pub configuration: Map<String, Value>,
-    /// The host that brokers announce to those who ask where a topic is, if it is not the name of the pod in the headless Service; `{pod}` in
-    /// it stands for the name of the pod. All sidecars and clients of the brokers must find port 10911 there. A change restarts
+    /// The host, a name or an address, that brokers announce to those who ask where a topic is, if it is not the name of the pod in the
+    /// headless Service; `{pod}` in it stands for the name of the pod. All sidecars and clients of the brokers must find port 10911 there. A change restarts
     /// the brokers one by one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253), regex(pattern = r"^([A-Za-z0-9.-]|\{pod\})+$"))]
-    #[x_kube(validation = Rule::new("!self.startsWith('127.') && self != '0.0.0.0' && self != 'localhost'")
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^([A-Za-z0-9.:-]|\{pod\})+$"))]
+    #[x_kube(validation = Rule::new("!self.startsWith('127.') && !(self in ['0.0.0.0', '::', '::1', 'localhost'])")
         .message("others cannot reach a broker there"))]
     pub announced_host: Option<String>,
     /// The certificate of the brokers' remoting port. If absent, they speak plain text.

@@ -2,6 +2,7 @@
 //! ConfigMap, a ServiceAccount without rights, and a budget of disruptions.
 
 use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
 
 use k8s_openapi::api::apps::v1::StatefulSet;
 use k8s_openapi::api::core::v1::{ConfigMap, Service, ServiceAccount};
@@ -10,7 +11,7 @@ use kube::ResourceExt;
 use serde_json::{Value, json};
 
 use super::broker_keys::{self, SHUTDOWN_GRACE};
-use super::{Images, Invalid, Object, RESTART_CONFIGURATION, labels, metadata, object, pods};
+use super::{IP_FAMILIES, Images, Invalid, Object, RESTART_CONFIGURATION, labels, metadata, object, pods};
 use crate::api::{Broker, Flush, ImagePullPolicy, Reclaim, TlsMode};
 use crate::place::{BROKER_ADMIN_PORT, REMOTING_PORT, broker_host, broker_name, broker_set, cluster_name};
 use crate::{hash, quantity};
@@ -70,6 +71,7 @@ pub fn broker(broker: &Broker, images: &Images, standing: &Standing, replicas: i
     let stateful_set = stateful_set(broker, images, standing, replicas, &configuration)?;
     let service = json!({ "spec": {
         "clusterIP": "None",
+        "ipFamilyPolicy": IP_FAMILIES,
         // A broker's name is there before the broker is ready: its clients wait for it under that name.
         "publishNotReadyAddresses": true,
         "selector": labels,
@@ -107,7 +109,7 @@ fn configuration(broker: &Broker, standing: &Standing) -> Result<BTreeMap<String
     let mut set = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));
     set("brokerClusterName", json!(cluster));
     set("listenPort", json!(REMOTING_PORT));
-    set("adminListen", json!(format!("0.0.0.0:{BROKER_ADMIN_PORT}")));
+    set("adminListen", json!(format!("[::]:{BROKER_ADMIN_PORT}")));
     set("storePathRootDir", json!(STORE_DIR));
     set("flushDiskType", json!(flush));
     if let Some(tls) = &spec.tls {
@@ -254,6 +256,10 @@ fn container(broker: &Broker, images: &Images) -> Result<Value, Invalid> {
     let host = spec.announced_host.clone().unwrap_or_else(|| {
         broker_host(&namespace, &broker.name_any(), 0).replacen(&broker_name(&broker.name_any(), 0), "{pod}", 1)
     });
+    if host.contains(':') && host.parse::<Ipv6Addr>().is_err() {
+        let reason = format!("is {host:?}, neither a name nor an address; its port is always {REMOTING_PORT}");
+        return Err(Invalid::new("spec.announcedHost", reason));
+    }
     let mut container = json!({
         "name": "broker",
         "image": image,

@@ -30,6 +30,8 @@ pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub const CONFIGURATION: &str = "waybill.dev/configuration";
 /// The annotation of pod templates with the hash of the configuration that only counts at the start of a program.
 pub const RESTART_CONFIGURATION: &str = "waybill.dev/restart-configuration";
+/// Services have addresses of IPv6 and IPv4 where the cluster has both. Of which kinds they are, and which comes first, the cluster says.
+const IP_FAMILIES: &str = "PreferDualStack";
 
 /// What the operator's command line says of images.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use super::proxy_configuration::{TLS_DIR, configuration};
 use super::users::{USERS_DIRECTORY, users_secret};
 use super::{
-    Configuration, Images, Invalid, Object, RESTART_CONFIGURATION, Role, Sources, labels, metadata, object, pods,
+    Configuration, IP_FAMILIES, Images, Invalid, Object, RESTART_CONFIGURATION, Role, Sources, labels, metadata,
+    object, pods,
 };
 use crate::api::{Proxy, Resources};
 use crate::place::{CONFIGURATION_DIR, SIDECAR_ADMIN_PORT, SIDECAR_FILE, SIDECAR_PORT, proxy_name};
@@ -97,7 +98,12 @@ fn service(proxy: &Proxy, metadata: &Value, labels: &BTreeMap<String, String>) -
     let port = json!({ "name": "grpc", "port": SIDECAR_PORT, "targetPort": "grpc", "protocol": "TCP" });
     object::<Service>(
         &metadata,
-        json!({ "spec": { "type": proxy.spec.service.kind, "selector": labels, "ports": [port] } }),
+        json!({ "spec": {
+            "type": proxy.spec.service.kind,
+            "ipFamilyPolicy": IP_FAMILIES,
+            "selector": labels,
+            "ports": [port],
+        } }),
     )
 }
 

@@ -32,6 +32,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
+use waybill_ops::listen::canonical;
 
 use super::bounds::{Bounds, is_bounded};
 use super::keeper::{CERTIFICATE, KEY};
@@ -98,7 +99,7 @@ pub async fn serve(
             match listener.accept().await {
                 Ok((socket, peer)) => {
                     let Some(seat) = asked.bounds.seat(peer.ip()) else {
-                        debug!(%peer, "a connection is closed: the address has too many");
+                        debug!(peer = %canonical(peer), "a connection is closed: the address has too many");
                         continue;
                     };
                     let serving = connection(socket, acceptor.clone(), asked.clone(), stop.clone(), closing.clone());

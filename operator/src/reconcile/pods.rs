@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, ResourceExt};
 use serde_json::json;
+use waybill_ops::address::with_port;
 
 use super::{ApiError, Context, key, status, while_doing};
 use crate::admin::InForce;
@@ -159,7 +160,7 @@ fn admin_address(pod: &Pod, port: u16) -> Option<String> {
         return None;
     }
     let ip = status.pod_ip.as_deref()?;
-    Some(if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") })
+    Some(with_port(ip, port))
 }
 
 /// Annotates the pods that have another configuration than the one with this hash, so that the kubelet brings it to them at once

@@ -186,6 +186,10 @@ fn brokers_announce_a_name_that_stays_on_the_nodes_network_too_or_the_one_that_i
     let pod = of(json!({ "announcedHost": "{pod}.brokers.example", "pod": { "hostNetwork": false } }));
     assert_eq!(pod["containers"][0]["args"][5], "$(POD_NAME).brokers.example");
     assert!(pod["hostNetwork"].is_null() && pod["dnsPolicy"].is_null());
+    assert_eq!(of(json!({ "announcedHost": "2001:db8::1" }))["containers"][0]["args"][5], "2001:db8::1");
+    let with_port = broker(json!({ "announcedHost": "broker.example:10911" }));
+    let refused = build::broker(&with_port, &images(), &Standing::default(), 1).expect_err("it is no host");
+    assert!(refused.to_string().contains("spec.announcedHost"), "{refused}");
 }
 
 #[test]

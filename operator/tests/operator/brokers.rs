@@ -69,6 +69,12 @@ fn a_converged_broker_causes_no_write() {
         runtime.block_on(async {
             let next = rig.settle().await;
             proptest::prop_assert_eq!(told(&rig).0, Reason::PodsReady, "{:?}", told(&rig));
+            // As a cluster of IPv4 alone has it.
+            rig.api.edit("services", "main-broker", |service| {
+                assert_eq!(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
+                service["spec"]["ipFamilies"] = json!(["IPv4"]);
+                service["spec"]["clusterIPs"] = json!(["None"]);
+            });
             let (writes, events) = (rig.api.writes().len(), rig.api.events().len());
             proptest::prop_assert_eq!(rig.broker().await, next);
             proptest::prop_assert_eq!(rig.api.writes().len(), writes);

@@ -368,6 +368,14 @@ fn a_converged_proxy_causes_no_write() {
             rig.rig
                 .api
                 .edit("deployments", "edge-proxy", |deployment| deployment["spec"]["revisionHistoryLimit"] = json!(10));
+            // As a cluster of both families has it.
+            rig.rig.api.edit("services", "edge-proxy", |service| {
+                let spec = &mut service["spec"];
+                assert_eq!(spec["ipFamilyPolicy"], "PreferDualStack");
+                spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
+                spec["clusterIP"] = json!("10.96.0.7");
+                spec["clusterIPs"] = json!(["10.96.0.7", "fd00:10:96::7"]);
+            });
             let (writes, events) = (rig.rig.api.writes().len(), rig.rig.api.events().len());
             rig.reconcile().await;
             prop_assert_eq!(&rig.rig.api.writes()[writes..], &[] as &[String]);
