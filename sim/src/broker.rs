@@ -23,6 +23,7 @@ use crate::moving::{Entered, Moving, nothing_there};
 use crate::museum::{Bug, Exhibit};
 use crate::plan::GROUPS;
 use crate::sim::Sim;
+use crate::slow;
 
 /// The topic of all messages.
 pub const TOPIC: &str = "t";
@@ -121,7 +122,7 @@ impl BrokerNode {
         self.exhibit.started();
         let mut tasks = JoinSet::new();
         tasks.spawn(broker.clone().keep_house());
-        tasks.spawn(commit(self.sim.clone(), broker.clone(), bell));
+        tasks.spawn(commit(self.sim.clone(), broker.clone(), self.disk.clone(), bell));
         tasks.spawn(checkpoint(self.sim.clone(), broker.clone(), self.disk.clone()));
         if start > 1 && self.exhibit.forgets_order() {
             tasks.spawn(forget_order(broker.clone(), self.sim.plan.attempts));
@@ -170,7 +171,7 @@ impl BrokerNode {
             let Some(command) = node.exhibit.clone().handle(&broker, clock.now_ms(), &peer, command).await else {
                 return;
             };
-            let said = node.sim.audit().answered(&asked, &command);
+            let said = node.sim.audit().answered(&asked, clock.now_ms(), &command);
             node.sim.say(&node.name, format_args!("{said}"));
             if node.disk.has_refused()
                 && asked_outside.code == request::SEND_MESSAGE_V2
@@ -236,11 +237,12 @@ impl BrokerNode {
 }
 
 /// Commits what waits, a while after it has arrived.
-async fn commit(sim: Arc<Sim>, broker: Arc<Broker>, bell: Arc<Notify>) {
+async fn commit(sim: Arc<Sim>, broker: Arc<Broker>, disk: Arc<SimDisk>, bell: Arc<Notify>) {
     loop {
         // Now and then by itself: whether there is room again.
         let _ = tokio::time::timeout(SPACE_RETRY, bell.notified()).await;
-        sim.sleep_within(0..=sim.plan.sync_ms).await;
+        let takes = if disk.is_slow() { slow::SYNC_MS } else { 0..=sim.plan.sync_ms };
+        sim.sleep_within(takes).await;
         broker.core().store().work();
     }
 }

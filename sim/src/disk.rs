@@ -32,6 +32,8 @@ struct State {
     /// By number of the file, kept open.
     files: BTreeMap<u64, (File, BTreeMap<u64, Sector>)>,
     fail_next_sync: bool,
+    /// Syncs take long.
+    slow: bool,
     /// There is no room for a new segment of the log.
     full: bool,
     /// A segment was refused because of that.
@@ -82,6 +84,17 @@ impl SimDisk {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.state.lock().full
+    }
+
+    /// Syncs take long from now on, or no longer.
+    pub fn slow_down(&self, slow: bool) {
+        self.state.lock().slow = slow;
+    }
+
+    /// Whether syncs take long.
+    #[must_use]
+    pub fn is_slow(&self) -> bool {
+        self.state.lock().slow
     }
 
     /// Waits until something is written and about to be synced. That sync fails; the machine is to be stopped there.

@@ -16,4 +16,5 @@ pub mod promises;
 pub mod run;
 pub mod sidecar;
 pub mod sim;
+pub mod slow;
 pub mod upkeep;

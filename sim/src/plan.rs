@@ -54,6 +54,8 @@ pub struct Plan {
     pub promises: usize,
     /// Bytes that each message has more than it needs, so that a run goes over several segments of the log.
     pub padding: usize,
+    /// Disks are slow now and then.
+    pub slow_disks: bool,
 }
 
 impl Plan {
@@ -84,6 +86,7 @@ impl Plan {
             upkeep_every_ms: *dice.pick(&[0, 6_000, 15_000]),
             promises: usize::try_from(dice.within(0..=16)).unwrap_or(0),
             padding: *dice.pick(&[0, 3_000, 3_000]),
+            slow_disks: false,
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::plan::{CONSUME_TIMEOUT_MS, GROUPS, Plan};
 use crate::promises::{READERS, keep, promise};
 use crate::sidecar::{LONGEST_STEP_MS, RENEW_MAX_MS, SidecarNode};
 use crate::sim::Sim;
+use crate::slow::slow_disks;
 use crate::upkeep::upkeep;
 
 /// Reads the dead letters.
@@ -58,7 +59,8 @@ pub fn run(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
 
 async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     let mut dice = Dice::new(seed);
-    let plan = Plan::of(&mut dice);
+    // Not drawn: what all other seeds do stays as it was.
+    let plan = Plan { slow_disks: seed % 4 == 3, ..Plan::of(&mut dice) };
     let sim = Sim::new(plan.clone(), dice);
     sim.say("plan", format_args!("seed {seed} {bug:?} {plan:?}"));
     let brokers: Vec<_> =
@@ -83,10 +85,12 @@ async fn live(seed: u64, bug: Option<Bug>, dir: &Path) -> Report {
     let producing = tokio::spawn(produce(producer, plan.messages));
     let promising = tokio::spawn(promise(sim.clone(), net.brokers().to_vec(), seed));
     let keeping = tokio::spawn(upkeep(sim.clone(), world.sidecars.clone()));
+    let slowing = tokio::spawn(slow_disks(sim.clone(), net.brokers().to_vec()));
     world.suffer().await;
     world.heal().await;
     let _ = producing.await;
     let _ = keeping.await;
+    let _ = slowing.await;
     settle(&sim, &net).await;
     if let Ok(promises) = promising.await {
         keep(&sim, net.brokers(), promises).await;

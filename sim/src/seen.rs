@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 /// What a thousand seeds must have seen.
-const EVERYTHING: [&str; 32] = [
+const EVERYTHING: [&str; 33] = [
     "acked_in_calm",
     "acks_in_drain",
     "broker_clock_steps",
@@ -36,6 +36,7 @@ const EVERYTHING: [&str; 32] = [
     "rolled_back",
     "sidecar_clock_steps",
     "sidecar_kills",
+    "slow_disks",
 ];
 
 /// In how many seeds what was seen.

@@ -24,7 +24,7 @@ pub struct Delivery {
     /// The client it was for.
     pub holder: Option<String>,
     promises: Vec<Promise>,
-    /// The true time at which it was last answered that it is alive.
+    /// The true time of what was last answered: that it is alive.
     alive: i64,
     /// Somebody asked that the delivery is not to be counted.
     uncounted: bool,
@@ -103,7 +103,7 @@ impl Story {
             attempt: new.attempt,
             holder: new.holder.map(str::to_owned),
             promises: vec![Promise { asked, answered: Some(step), sure: true, deadline }],
-            alive: new.now,
+            alive: new.since,
             uncounted: false,
         });
         wrong
@@ -117,15 +117,16 @@ impl Story {
         }
     }
 
-    /// The broker answers a change: with a deadline, or that nothing was changed. An answer that says neither is none.
-    pub fn change_answered(&mut self, (asked, step, now): (u64, u64, i64), pop_time: i64, deadline: Option<i64>) {
+    /// The broker answers a change that reached it at the true time `at`: with a deadline, or that nothing was changed. An answer that says
+    /// neither is none.
+    pub fn change_answered(&mut self, (asked, step, at): (u64, u64, i64), pop_time: i64, deadline: Option<i64>) {
         let Some(last) = self.last.as_mut().filter(|last| last.pop_time == pop_time) else { return };
         match deadline {
             None => last.promises.retain(|promise| promise.asked != asked || promise.sure),
             Some(deadline) => {
                 if let Some(promise) = last.promises.iter_mut().find(|promise| promise.asked == asked) {
                     (promise.answered, promise.sure, promise.deadline) = (Some(step), true, deadline);
-                    last.alive = now;
+                    last.alive = at;
                 }
             }
         }
@@ -211,6 +212,6 @@ pub struct Popped<'a> {
     pub attempt: i32,
     /// The client that asked.
     pub holder: Option<&'a str>,
-    /// The true time.
-    pub now: i64,
+    /// The true time at which its lease began, or a little before.
+    pub since: i64,
 }

@@ -33,6 +33,8 @@ struct Target {
 #[derive(Debug)]
 pub struct Asked {
     step: u64,
+    /// The true time.
+    at: i64,
     broker: String,
     what: What,
 }
@@ -113,11 +115,11 @@ impl Audit {
             let (alive, gone, left) = (sorted(body.alive), sorted(body.gone), sorted(body.left));
             let _ = write!(said, " alive=[{alive}] gone=[{gone}] left=[{left}]");
         }
-        (Asked { step, broker: broker.to_owned(), what }, said)
+        (Asked { step, at: self.now, broker: broker.to_owned(), what }, said)
     }
 
-    /// A broker answers. How to say it.
-    pub fn answered(&mut self, asked: &Asked, answer: &Command) -> String {
+    /// A broker whose clock shows `clock` answers. How to say it.
+    pub fn answered(&mut self, asked: &Asked, clock: i64, answer: &Command) -> String {
         let step = self.next_step();
         let mut said = format!("-> {}", answer.code);
         match &asked.what {
@@ -132,7 +134,7 @@ impl Audit {
                 }
             }
             What::Pop { group, topic, client, wanted_ms } if answer.code == response::SUCCESS => {
-                self.popped(asked, step, (group, topic, client.as_deref()), *wanted_ms, answer, &mut said);
+                self.popped(asked, (step, clock), (group, topic, client.as_deref()), *wanted_ms, answer, &mut said);
             }
             What::Ack { targets, batch } => {
                 let codes = match batch {
@@ -158,7 +160,7 @@ impl Audit {
                     }
                 }
             }
-            What::Change { targets, batch } => self.changed(asked.step, step, targets, *batch, answer, &mut said),
+            What::Change { targets, batch } => self.changed(asked, step, targets, *batch, answer, &mut said),
             What::Forward(Some(target)) if answer.code == response::SUCCESS => {
                 self.story(&target.place, &target.group).forward_answered();
             }
@@ -170,7 +172,7 @@ impl Audit {
     fn popped(
         &mut self,
         asked: &Asked,
-        step: u64,
+        (step, clock): (u64, i64),
         who: (&str, &str, Option<&str>),
         wanted_ms: i64,
         answer: &Command,
@@ -185,6 +187,8 @@ impl Audit {
         };
         let _ = write!(said, " {}+{}", header.pop_time, header.invisible_time);
         let mut together = BTreeSet::new();
+        // On a slow disk the answer comes long after the lease began.
+        let since = (self.now - (clock - header.pop_time).max(0)).max(asked.at);
         for message in messages {
             let place = place(&asked.broker, topic, message.queue_id, message.queue_offset);
             let body = String::from_utf8_lossy(&message.body).into_owned();
@@ -198,7 +202,7 @@ impl Audit {
                 wanted_ms,
                 attempt,
                 holder: client,
-                now: self.now,
+                since,
             };
             let facts = self.brokers.get(&asked.broker);
             let gone_after = self.gone_after_ms;
@@ -224,7 +228,15 @@ impl Audit {
         }
     }
 
-    fn changed(&mut self, asked: u64, step: u64, targets: &[Target], batch: bool, answer: &Command, said: &mut String) {
+    fn changed(
+        &mut self,
+        asked: &Asked,
+        step: u64,
+        targets: &[Target],
+        batch: bool,
+        answer: &Command,
+        said: &mut String,
+    ) {
         let entries: Vec<(i32, i64, i64)> = if !batch {
             let header = answer.header::<ChangeInvisibleTimeResponseHeader>().unwrap_or_default();
             vec![(answer.code, header.pop_time, header.invisible_time)]
@@ -256,8 +268,8 @@ impl Audit {
                 response::NO_MESSAGE | response::TOPIC_NOT_EXIST | response::MESSAGE_ILLEGAL => None,
                 _ => continue,
             };
-            let now = self.now;
-            self.story(&target.place, &target.group).change_answered((asked, step, now), target.pop_time, deadline);
+            let when = (asked.step, step, asked.at);
+            self.story(&target.place, &target.group).change_answered(when, target.pop_time, deadline);
         }
     }
 
