@@ -1,7 +1,7 @@
 //! What can go wrong with a request, and the one place that turns it into a remoting response code.
 
 use waybill_protocol::remoting::Command;
-use waybill_protocol::remoting::codes::response;
+use waybill_protocol::remoting::codes::{own_response, response};
 
 use crate::store::StoreError;
 
@@ -31,6 +31,9 @@ pub enum BrokerError {
     /// The receipt handle does not name a live delivery.
     #[error("the receipt handle names no live delivery: {0}")]
     StaleHandle(String),
+    /// The topic has messages, and was to be deleted only if it has none.
+    #[error("topic[{0}] has messages")]
+    TopicNotEmpty(String),
     /// A message or offset that was asked for is not there.
     #[error("{0}")]
     NotFound(String),
@@ -80,6 +83,7 @@ impl BrokerError {
             Self::Illegal(_) => response::MESSAGE_ILLEGAL,
             Self::StaleHandle(_) => response::NO_MESSAGE,
             Self::IllegalOperation(_) => response::ILLEGAL_OPERATION,
+            Self::TopicNotEmpty(_) => own_response::TOPIC_NOT_EMPTY,
             Self::NotFound(_) => response::QUERY_NOT_FOUND,
             Self::Decided(_) => response::ILLEGAL_OPERATION,
             Self::NotSupported(_) => response::REQUEST_CODE_NOT_SUPPORTED,

@@ -159,7 +159,7 @@ async fn a_deleted_topic_leaves_nothing_that_waits() {
     let mut header = SendMessageRequestHeader::decode_v2(&plain.ext).unwrap();
     properties::set(header.properties.as_mut().unwrap(), properties::TIMER_DELAY_SEC, "86400");
     rig.ok(Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body(plain.body)).await;
-    let delete = DeleteTopicRequestHeader { topic: "t".into() };
+    let delete = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
     rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&delete)).await;
     rig.topic("t", 1).await;
     let rig = rig.reopen();
@@ -321,10 +321,9 @@ async fn the_broker_does_it_by_itself() {
 async fn a_topic_that_was_deleted_gets_nothing_nor_does_its_namesake() {
     let rig = rig().await;
     let sent = send_at(&rig, "old", START_MS + SECOND).await;
-    rig.ok(
-        Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&DeleteTopicRequestHeader { topic: "t".into() })
-    )
-    .await;
+    rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER)
+        .with_header(&DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None }))
+        .await;
     assert_eq!(recall(&rig, sent.recall_handle.as_deref().unwrap()).await, response::TOPIC_NOT_EXIST);
     rig.topic("t", 1).await;
     assert_eq!(delayed(&rig), 0, "the new topic has none");

@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use support::Rig;
 use waybill_broker::core::LeaseQuery;
-use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::message::{properties, sys_flag};
+use waybill_protocol::remoting::codes::{own_response, request, response};
 use waybill_protocol::remoting::{
-    Command, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader, SubscriptionGroupConfig,
+    Command, DeleteSubscriptionGroupRequestHeader, DeleteTopicRequestHeader, SendMessageRequestHeader,
+    SubscriptionGroupConfig,
 };
 
 const ROUNDS: usize = 60;
@@ -41,7 +43,7 @@ async fn deleting_topics_and_groups_beside_dead_letters_hangs_nothing() {
                     tokio::spawn(async move { rig.pop_raw(rig.pop_command("g", "t", 1, 1_000)).await.code })
                 })
                 .collect();
-            let topic = DeleteTopicRequestHeader { topic: "t".into() };
+            let topic = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
             let group = DeleteSubscriptionGroupRequestHeader { group_name: "g".into(), clean_offset: None };
             tokio::join!(
                 rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&topic)),
@@ -61,6 +63,49 @@ async fn deleting_topics_and_groups_beside_dead_letters_hangs_nothing() {
     one_attempt_only(&rig).await;
     rig.clock.advance(10_000);
     assert!(rig.pop("g", "t", 32, 1_000).await.is_empty(), "nothing of the deleted topics is there");
+}
+
+/// A message that is sent while its topic is deleted as an empty one: the one or the other, never both. Plain, delayed, or half of a transaction.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_was_sent_keeps_a_topic_that_is_to_go_only_if_it_is_empty() {
+    let rig = Arc::new(Rig::new());
+    let header = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: Some(true) };
+    let delete = Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header);
+    let (mut kept, mut went) = (0, 0);
+    for round in 0..ROUNDS * 3 {
+        rig.topic("t", 2).await;
+        let mut header = SendMessageRequestHeader::decode_v2(&Rig::send_command("t", "m", None, "m").ext).unwrap();
+        let raw = header.properties.as_mut().unwrap();
+        match round % 3 {
+            0 => {}
+            1 => properties::set(raw, properties::TIMER_DELAY_SEC, "3600"),
+            _half => {
+                properties::set(raw, properties::TRAN_MSG, "true");
+                header.sys_flag = sys_flag::TRANSACTION_PREPARED;
+            }
+        }
+        let send = Command::request(request::SEND_MESSAGE_V2).with_header(&header).with_body("m");
+        let sending = tokio::spawn({
+            let rig = Arc::clone(&rig);
+            async move { rig.call(send).await.code }
+        });
+        let deleting = tokio::spawn({
+            let (rig, delete) = (Arc::clone(&rig), delete.clone());
+            async move { rig.call(delete).await.code }
+        });
+        match (sending.await.unwrap(), deleting.await.unwrap()) {
+            (response::SUCCESS, own_response::TOPIC_NOT_EMPTY) => kept += 1,
+            (response::TOPIC_NOT_EXIST, response::SUCCESS) => went += 1,
+            both => panic!("round {round}: {both:?}"),
+        }
+        if rig.broker.core().catalog().topic("t").is_some() {
+            assert_eq!(rig.call(delete.clone()).await.code, own_response::TOPIC_NOT_EMPTY, "it stays so");
+            let topic = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
+            rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&topic)).await;
+        }
+    }
+    assert_eq!(kept + went, ROUNDS * 3);
+    assert_eq!(rig.call(delete).await.code, response::SUCCESS, "what is not there is empty");
 }
 
 /// A client that found nothing at first is known as the holder of what it gets later, also after a restart.

@@ -191,7 +191,7 @@ async fn a_deleted_and_recreated_topic_shows_nothing_of_the_old_one() {
     let rig = Rig::new();
     ten(&rig).await;
     rig.pop("g", "t", 4, 10_000).await;
-    let delete = waybill_protocol::remoting::DeleteTopicRequestHeader { topic: "t".into() };
+    let delete = waybill_protocol::remoting::DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
     let code = waybill_protocol::remoting::codes::request::DELETE_TOPIC_IN_BROKER;
     rig.ok(waybill_protocol::remoting::Command::request(code).with_header(&delete)).await;
     let gone = rig.pop_raw(rig.pop_command("g", "t", 1, 10_000)).await;

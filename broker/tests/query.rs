@@ -114,7 +114,7 @@ async fn a_topic_that_is_made_again_shows_nothing_of_the_old_one() {
     };
     assert_eq!(view(&rig).await, response::SUCCESS);
     assert_eq!(rig.drain_ids("g", "t").await, ["a"]);
-    let topic = DeleteTopicRequestHeader { topic: "t".into() };
+    let topic = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
     rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&topic)).await;
     assert_eq!(view(&rig).await, response::SYSTEM_ERROR);
     rig.topic("t", 3).await;

@@ -154,7 +154,7 @@ async fn what_cannot_go_back_is_told_and_stays() {
     let reason = of_h["refused"][0]["refused"].as_str().unwrap();
     assert!(reason.contains("redrive group g"), "{reason}");
 
-    let topic = DeleteTopicRequestHeader { topic: "t".into() };
+    let topic = DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None };
     rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&topic)).await;
     let answer = ask(&rig, &[], &[]).await;
     assert_eq!((&answer["moved"], ids(&answer, "refused")), (&json!([]), vec!["a".to_owned()]));

@@ -309,10 +309,9 @@ async fn topics_that_are_deleted_and_made_again_show_nothing_old() {
     rig.group("g").await;
     fill(&rig, "t", 0, 25).await;
     assert_eq!(rig.pop("g", "t", 1, 100 * HOUR).await.len(), 1);
-    rig.ok(
-        Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&DeleteTopicRequestHeader { topic: "t".into() })
-    )
-    .await;
+    rig.ok(Command::request(request::DELETE_TOPIC_IN_BROKER)
+        .with_header(&DeleteTopicRequestHeader { topic: "t".into(), only_if_empty: None }))
+        .await;
     rig.topic("t", 1).await;
     fill(&rig, "other", 0, 10).await;
     rig.clock.advance(80 * HOUR);

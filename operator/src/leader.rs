@@ -16,6 +16,7 @@ use tracing::{debug, info, warn};
 use waybill_ops::clock::Clock;
 
 use crate::api::FIELD_MANAGER;
+use crate::term::{Asked, Term};
 
 /// The name of the Lease.
 pub const LEASE: &str = "waybill-operator";
@@ -48,6 +49,7 @@ pub struct Election {
     identity: String,
     clock: Arc<dyn Clock>,
     timing: Timing,
+    term: Term,
 }
 
 impl std::fmt::Debug for Election {
@@ -71,7 +73,14 @@ impl Election {
     /// in the same place should have the one from before, and goes on at once.
     #[must_use]
     pub fn new(client: Client, namespace: &str, identity: String, clock: Arc<dyn Clock>, timing: Timing) -> Self {
-        Self { api: Api::namespaced(client, namespace), identity, clock, timing }
+        let term = Term::of(timing.lasts, clock.clone());
+        Self { api: Api::namespaced(client, namespace), identity, clock, timing, term }
+    }
+
+    /// For how long this one certainly leads.
+    #[must_use]
+    pub fn term(&self) -> Term {
+        self.term.clone()
     }
 
     /// Waits for the Lease, does `work` while it holds it, and gives it up afterwards. `work` is given a token that is cancelled with
@@ -85,22 +94,27 @@ impl Election {
         W: Future<Output = ()>,
     {
         let mut seen = None;
-        tokio::select! {
+        let mut renewed = tokio::select! {
             () = stop.cancelled() => return Ok(()),
-            () = self.until_ours(&mut seen) => {}
-        }
+            asked = self.until_ours(&mut seen) => asked,
+        };
         info!(identity = self.identity, "leads");
-        let mut renewed = Instant::now();
+        self.term.renewed(&renewed);
         let mut work = std::pin::pin!(work(stop.child_token()));
         loop {
             tokio::select! {
                 () = &mut work => break,
                 () = sleep(self.timing.renew) => {}
             }
+            let asked = self.term.asks();
             match timeout(self.timing.renew, self.take(&mut seen)).await {
-                Ok(Ok(Taken::Ours)) => renewed = Instant::now(),
+                Ok(Ok(Taken::Ours)) => {
+                    self.term.renewed(&asked);
+                    renewed = asked;
+                }
                 Ok(Ok(Taken::Theirs(holder))) => {
                     warn!(holder, "the lease was taken over");
+                    self.term.ends();
                     return Err(Lost);
                 }
                 Ok(Err(error)) => warn!(%error, "the lease could not be renewed"),
@@ -111,15 +125,18 @@ impl Election {
                 return Err(Lost);
             }
         }
+        self.term.ends();
         self.give_up().await;
         Ok(())
     }
 
-    async fn until_ours(&self, seen: &mut Seen) {
+    /// When the Lease was asked for that is ours now.
+    async fn until_ours(&self, seen: &mut Seen) -> Asked {
         let mut known = None;
         loop {
+            let asked = self.term.asks();
             match timeout(self.timing.lasts, self.take(seen)).await {
-                Ok(Ok(Taken::Ours)) => return,
+                Ok(Ok(Taken::Ours)) => return asked,
                 Ok(Ok(Taken::Theirs(holder))) => {
                     if known.as_ref() != Some(&holder) {
                         info!(holder, "another operator leads");

@@ -9,6 +9,7 @@
 //! - [`reconcile`]: from a resource to what it asks for
 //! - [`inject`]: a webhook that gives pods their sidecar
 //! - [`leader`]: which of several operators works
+//! - [`term`]: for how long one certainly does
 //! - [`metrics`]: what is counted
 //! - [`run`]: watches, and one controller for each kind
 
@@ -29,6 +30,7 @@ pub mod quantity;
 pub mod reconcile;
 mod resync;
 mod run;
+pub mod term;
 mod users;
 
 pub use run::{Scope, run};

@@ -24,7 +24,8 @@ use waybill_operator::build::Images;
 use waybill_operator::inject::{self, Source, Webhook};
 use waybill_operator::leader::{Election, Timing};
 use waybill_operator::metrics::Metrics;
-use waybill_operator::reconcile::{Context, Events, Pace};
+use waybill_operator::reconcile::{Context, Deleting, Events, Pace};
+use waybill_operator::term::Term;
 use waybill_operator::{Scope, crds, place, run};
 use waybill_ops::admin::Admin;
 use waybill_ops::clock::SystemClock;
@@ -158,6 +159,8 @@ async fn start(args: RunArgs) -> Result<(), String> {
         clock: Arc::new(SystemClock::new()),
         limits: Limits::default(),
         hanging: Hanging::default(),
+        deleting: Deleting::default(),
+        term: Term::default(),
         address: Arc::new(place::remoting),
         configuration: Arc::new(|address| async move { admin::configuration(&address).await }.boxed()),
         images: Images { broker: args.broker_image, sidecar: args.sidecar_image, pull_policy: args.image_pull_policy },
@@ -179,6 +182,9 @@ async fn start(args: RunArgs) -> Result<(), String> {
     });
     let leading = {
         let stop = stop.clone();
+        let term = if args.leader_election { election.term() } else { Term::default() };
+        let client = term.fence(context.client.clone());
+        let context = Context { events: Events::new(client.clone()), client, term, ..context };
         async move {
             let work = |stop: CancellationToken| async move {
                 context.metrics.leads();

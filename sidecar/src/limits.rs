@@ -53,6 +53,8 @@ pub const STRANGER_PATIENCE_MS: i64 = 5_000;
 pub const GOODBYE_MS: i64 = 5_000;
 /// How long the first receive of a consumer waits for its settings, which it may have overtaken.
 pub const SETTINGS_WAIT: Duration = Duration::from_secs(1);
+/// When the last look for departures is so long ago, that says nothing of clients.
+pub const LATE_LOOK_MS: i64 = 30_000;
 /// How often departures are looked for.
 pub const DEPARTURE_SCAN_MS: u64 = 1_000;
 /// How often brokers are told which clients are here, at least and at most; a third of the broker's `clientGoneAfter`.

@@ -155,6 +155,26 @@ async fn who_is_no_user_gets_nothing_and_brokers_hear_nothing() {
 }
 
 #[tokio::test]
+async fn who_does_not_say_which_client_it_is_gets_nothing() {
+    let guarded = Guarded::new(USERS, true).await;
+    let open = World::new().await;
+    for (mut peer, who) in
+        [(guarded.peer("", Some(("root", "root-secret"))).await, "a super user"), (open.peer("").await, "anybody")]
+    {
+        let codes = every_call(&mut peer).await;
+        assert_eq!(refused(&codes, Code::ClientIdRequired).len(), 12, "{who}: {codes:?}");
+        let status = peer.open(simple()).await.expect_err("no settings for it");
+        assert_eq!(status.code(), tonic::Code::InvalidArgument, "{who}: {status}");
+    }
+    for world in [&guarded.world, &open] {
+        assert!(world.sessions.is_empty());
+        assert!(
+            world.brokers.seen(codes::SEND_MESSAGE_V2).is_empty() && world.brokers.seen(codes::POP_MESSAGE).is_empty()
+        );
+    }
+}
+
+#[tokio::test]
 async fn a_user_may_do_what_it_is_given_and_nothing_else() {
     let guarded = Guarded::new(USERS, true).await;
     let producing = ["QueryRoute", "SendMessage", "EndTransaction", "RecallMessage"];
@@ -225,6 +245,41 @@ async fn nobody_speaks_for_a_client_of_a_group_that_is_not_its_own() {
     let settings = consumer("other", "other", v2::ClientType::SimpleConsumer);
     assert_eq!(other.open(settings).await.expect_err("another's id").code(), tonic::Code::PermissionDenied);
     assert_eq!(worker.heartbeat().await, Code::Ok, "it is still there");
+}
+
+#[tokio::test]
+async fn nobody_keeps_the_dead_client_of_another_group_alive() {
+    let guarded = Guarded::new(USERS, true).await;
+    let mut worker = guarded.peer("w", Some(WORKER)).await;
+    worker.open(simple()).await.expect("settings");
+    let mut other = guarded.peer("w", Some(OTHER)).await;
+    let (commands, outgoing) = tokio::sync::mpsc::channel(4);
+    let outgoing = other.request(tokio_stream::wrappers::ReceiverStream::new(outgoing));
+    let mut answers = other.client.telemetry(outgoing).await.expect("a stream").into_inner();
+
+    // The worker is silent from here on, and whatever the other may do by itself it does under the worker's name.
+    guarded.world.clock.advance(119_000);
+    let (topic, group) = (Some(resource("other")), Some(resource("other")));
+    let request = other.request(v2::HeartbeatRequest { group: group.clone(), client_type: 0 });
+    let heartbeat = other.client.heartbeat(request).await.expect("an answer").into_inner();
+    let request = other.request(v2::QueryRouteRequest { topic: topic.clone(), endpoints: Some(endpoints()) });
+    let route = other.client.query_route(request).await.expect("an answer").into_inner();
+    let send = other.send(vec![v2::Message { topic: topic.clone(), ..message("m") }]).await;
+    let queue = v2::MessageQueue { topic: topic.clone(), ..receive().message_queue.unwrap_or_default() };
+    let receive = ReceiveMessageRequest { group: group.clone(), message_queue: Some(queue), ..receive() };
+    let receive = other.receive(receive).await.code();
+    let codes = [code(heartbeat.status), code(route.status), code(send.status), receive];
+    assert_eq!(codes, [Code::Forbidden; 4]);
+    commands.send(v2::TelemetryCommand::default()).await.expect("an open stream");
+    let end = tokio::time::timeout(PATIENCE, answers.message()).await.expect("in time").expect_err("the end");
+    assert_eq!(end.code(), tonic::Code::PermissionDenied, "{end}");
+
+    guarded.world.clock.advance(1_000);
+    guarded.world.sessions.sweep().await;
+    assert!(guarded.world.sessions.is_empty(), "none of it was a sign of life of the worker");
+    let request = other.request(v2::QueryRouteRequest { topic, endpoints: Some(endpoints()) });
+    let route = other.client.query_route(request).await.expect("an answer").into_inner();
+    assert_eq!(code(route.status), Code::Ok, "the name is free");
 }
 
 #[tokio::test]

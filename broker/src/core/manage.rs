@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::MutexGuard;
+use parking_lot::{Mutex, MutexGuard};
 use tracing::info;
 use waybill_protocol::names::{self, dlq_topic, validate_group, validate_topic};
 use waybill_protocol::remoting::{SubscriptionGroupConfig, TopicConfig};
@@ -13,7 +13,8 @@ use super::{Core, GroupTopic, Slot};
 use crate::catalog::{GroupInfo, MESSAGE_TYPE, TopicInfo, Writer, reserved_hours};
 use crate::error::BrokerError;
 use crate::lease::{Ledger, schema};
-use crate::store::{Admit, Batch, Commit, Keyspace};
+use crate::store::{Admit, Batch, Commit, Keyspace, QueueKey};
+use crate::transaction::Transactions;
 
 impl Core {
     /// Creates a topic or replaces its settings by what `make` says, which is shown the old ones.
@@ -83,6 +84,19 @@ impl Core {
     /// # Errors
     /// A store that takes no writes.
     pub async fn delete_topic(&self, name: &str) -> Result<(), BrokerError> {
+        self.delete_topic_if(name, false).await
+    }
+
+    /// The same if it has no messages, not even delayed ones or such of open transactions. Nothing that is answered as sent is lost: a message
+    /// that comes at the same time either keeps the topic, or is refused.
+    ///
+    /// # Errors
+    /// [`BrokerError::TopicNotEmpty`]; a store that takes no writes.
+    pub async fn delete_empty_topic(&self, name: &str) -> Result<(), BrokerError> {
+        self.delete_topic_if(name, true).await
+    }
+
+    async fn delete_topic_if(&self, name: &str, only_empty: bool) -> Result<(), BrokerError> {
         self.store.admit(Admit::State)?;
         let Some(topic) = self.catalog.topic(name) else { return Ok(()) };
         let commit = {
@@ -91,13 +105,32 @@ impl Core {
             consumers.sort_by_key(|consumer| consumer.group);
             let mut slots = lock_all(&consumers);
             let mut writer = self.catalog.writer();
+            // As it is now; another one of the name has other consumers.
+            let topic = match self.catalog.topic(name) {
+                Some(now) if now.id == topic.id => now,
+                Some(_another) => {
+                    return Err(BrokerError::Busy(format!("{name} was replaced by another topic just now, try again")));
+                }
+                None => return Ok(()),
+            };
+            // All three are held until nobody finds the topic any more: nothing comes between the look and the deletion.
+            let transactions = only_empty.then(|| self.transactions.lock());
+            let mut redriven = self.redriven.0.lock();
+            let counters = if only_empty { self.counters_of(&topic) } else { Vec::new() };
+            let ends: Vec<_> = counters.iter().map(|counter| counter.lock()).collect();
+            if let Some(transactions) = &transactions {
+                let ends: Vec<u64> = ends.iter().map(|end| **end).collect();
+                if self.has_messages(&topic, &ends, transactions) {
+                    return Err(BrokerError::TopicNotEmpty(name.to_owned()));
+                }
+            }
             if writer.delete_topic(name, &mut batch).is_none() {
                 return Ok(());
             }
             for (consumer, slot) in consumers.iter().zip(&mut slots) {
                 self.forget(consumer, slot, &mut batch);
             }
-            self.redriven.0.lock().forget(topic.id, &mut batch);
+            redriven.forget(topic.id, &mut batch);
             let commit = self.store.submit(batch);
             self.forget_leases(&consumers, &slots);
             commit
@@ -110,6 +143,20 @@ impl Core {
         self.forget_delayed(topic.id).await?;
         info!(topic = name, "topic deleted");
         Ok(())
+    }
+
+    /// The counters of all queues of a topic.
+    fn counters_of(&self, topic: &TopicInfo) -> Vec<Arc<Mutex<u64>>> {
+        let queues = topic.config.read_queue_nums.max(topic.config.write_queue_nums);
+        self.topic_queues(topic.id).counters(u32::try_from(queues).unwrap_or(0), &self.store)
+    }
+
+    /// Whether a topic has messages. `ends`: the next offset of each queue, whose counters the caller holds.
+    fn has_messages(&self, topic: &TopicInfo, ends: &[u64], transactions: &Transactions) -> bool {
+        let bounds = |queue| self.store.bounds(QueueKey { topic: topic.id, queue });
+        (0..).zip(ends).any(|(queue, end)| *end > bounds(queue).0)
+            || self.delayed(topic) > 0
+            || transactions.iter().any(|half| half.queue.topic == topic.id)
     }
 
     /// Creates a consumer group or replaces its settings by what `make` says, which is shown the old ones.

@@ -112,6 +112,11 @@ impl Core {
         };
         let committed = commit.await?;
         self.held(&topic, delays.iter().copied().flatten());
+        if delays.iter().any(Option::is_some) {
+            // Who deletes the topic if it is empty sees what is delayed only when it is on disk.
+            let _no_deletion = counter.lock();
+            self.still_there(&topic, &send.topic)?;
+        }
         self.metrics.messages_in(&send.topic, encoded.len() as u64, bytes as u64);
         if first_offset.is_some() {
             queues.arrived(queue);
@@ -119,6 +124,12 @@ impl Core {
         let first_offset = first_offset.or(committed.positions.first().copied()).unwrap_or(0);
         let due_ms = delays.first().copied().flatten();
         Ok(Sent { queue_id: queue, first_offset, due_ms, positions: committed.positions })
+    }
+
+    /// Whether the topic was not deleted meanwhile.
+    pub(super) fn still_there(&self, topic: &TopicInfo, name: &str) -> Result<(), BrokerError> {
+        let now = self.topic(name)?;
+        if now.id == topic.id { Ok(()) } else { Err(BrokerError::TopicNotFound(name.to_owned())) }
     }
 
     /// Whether these messages may be sent, and where they go. A topic may be created for them.

@@ -80,7 +80,11 @@ impl Core {
         };
         let len = u32::try_from(payload.len()).unwrap_or(u32::MAX);
         let row = HeldRow { time_ms, position, len, tag_hash: meta.tag_hash, queue, store_time_ms: now };
-        self.transactions.lock().accept(row);
+        let mut transactions = self.transactions.lock();
+        transactions.accept(row);
+        // Who deletes the topic if it is empty sees the half from here on.
+        self.still_there(&topic, &send.topic)?;
+        drop(transactions);
         Ok(Sent { queue_id: queue.queue, first_offset: position, due_ms: None, positions })
     }
 

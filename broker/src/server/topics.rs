@@ -33,7 +33,10 @@ pub(super) async fn create(broker: &Broker, command: &Command) -> Answer {
 
 pub(super) async fn delete(broker: &Broker, command: &Command) -> Answer {
     let header: DeleteTopicRequestHeader = command.header()?;
-    broker.core().delete_topic(&header.topic).await?;
+    match header.only_if_empty {
+        Some(true) => broker.core().delete_empty_topic(&header.topic).await?,
+        _whatever_it_has => broker.core().delete_topic(&header.topic).await?,
+    }
     Ok(ok())
 }
 

@@ -28,6 +28,15 @@ pub enum Applied {
     Changed,
 }
 
+/// What a deletion came to on a broker.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gone {
+    /// It is not there any more.
+    Deleted,
+    /// It has something in it, and was to go only if not.
+    NotEmpty,
+}
+
 /// Why a broker does not have what it should.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AdminError {

@@ -1,13 +1,13 @@
 //! A topic on one broker.
 
-use waybill_protocol::remoting::codes::{request, response};
+use waybill_protocol::remoting::codes::{own_response, request, response};
 use waybill_protocol::remoting::{
     Command, CreateTopicRequestHeader, DeleteTopicRequestHeader, GetTopicConfigRequestHeader, Header,
     OffsetResponseHeader, QueueRequestHeader, TopicConfig,
 };
 
 use super::connection::refusal;
-use super::{AdminError, Applied, Connection};
+use super::{AdminError, Applied, Connection, Gone};
 
 /// The attribute that holds the message type.
 const MESSAGE_TYPE: &str = "message.type";
@@ -39,7 +39,7 @@ impl TopicSettings {
     /// # Errors
     /// The broker cannot be asked, or refuses.
     pub async fn apply(&self, broker: &mut Connection) -> Result<Applied, AdminError> {
-        let existing = look_up(broker, &self.name).await?;
+        let existing = look_up(broker, &self.name).await?.map(|(config, _delayed)| config);
         if existing.as_ref().is_some_and(|existing| self.are_those_of(existing)) {
             return Ok(Applied::Unchanged);
         }
@@ -80,12 +80,15 @@ fn retention_hours(config: &TopicConfig) -> Option<i64> {
     config.attributes.get(RESERVE_TIME)?.parse().ok().filter(|hours| *hours > 0)
 }
 
-/// Whether the broker has no message of the topic in its store. A topic that it does not have is empty.
+/// Whether the broker has no message of the topic in its store, delayed ones included. A topic that it does not have is empty.
 ///
 /// # Errors
 /// The broker cannot be asked, or refuses.
 pub(crate) async fn is_empty(broker: &mut Connection, name: &str) -> Result<bool, AdminError> {
-    let Some(config) = look_up(broker, name).await? else { return Ok(true) };
+    let Some((config, delayed)) = look_up(broker, name).await? else { return Ok(true) };
+    if delayed > 0 {
+        return Ok(false);
+    }
     for queue_id in 0..config.read_queue_nums.max(config.write_queue_nums) {
         let header = QueueRequestHeader { topic: name.to_owned(), queue_id };
         if bound(broker, request::GET_MIN_OFFSET, &header).await?
@@ -97,21 +100,31 @@ pub(crate) async fn is_empty(broker: &mut Connection, name: &str) -> Result<bool
     Ok(true)
 }
 
-/// Deletes the topic with its messages, if the broker has it.
+/// Deletes the topic with its messages, if the broker has it; or only if it has none. An older broker does not know of the latter, so it
+/// must have been looked before, too.
 ///
 /// # Errors
 /// The broker cannot be asked, or refuses.
-pub(crate) async fn delete(broker: &mut Connection, name: &str) -> Result<(), AdminError> {
-    let header = DeleteTopicRequestHeader { topic: name.to_owned() };
-    broker.demand(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header)).await.map(drop)
+pub(crate) async fn delete(broker: &mut Connection, name: &str, only_empty: bool) -> Result<Gone, AdminError> {
+    let header = DeleteTopicRequestHeader { topic: name.to_owned(), only_if_empty: only_empty.then_some(true) };
+    let answer = broker.ask(Command::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header)).await?;
+    match answer.code {
+        response::SUCCESS => Ok(Gone::Deleted),
+        own_response::TOPIC_NOT_EMPTY if only_empty => Ok(Gone::NotEmpty),
+        _other => Err(refusal(&answer)),
+    }
 }
 
-async fn look_up(broker: &mut Connection, name: &str) -> Result<Option<TopicConfig>, AdminError> {
+/// The topic as the broker has it, and how many delayed messages of it wait there, if the broker says so.
+async fn look_up(broker: &mut Connection, name: &str) -> Result<Option<(TopicConfig, u64)>, AdminError> {
     let header = GetTopicConfigRequestHeader { topic: name.to_owned(), lo: None };
     let answer = broker.ask(Command::request(request::GET_TOPIC_CONFIG).with_header(&header)).await?;
     match answer.code {
         response::SUCCESS => match answer.json() {
-            Ok(config) => Ok(Some(config)),
+            Ok(config) => {
+                let delayed = answer.ext.get("delayedMessages").and_then(|count| count.parse().ok());
+                Ok(Some((config, delayed.unwrap_or(0))))
+            }
             Err(error) => Err(AdminError::Unreachable(format!("its topic {name} cannot be read: {error}"))),
         },
         response::TOPIC_NOT_EXIST => Ok(None),

@@ -74,13 +74,11 @@ pub fn sidecar(proxy: &Proxy, namespace: &str, images: &Images) -> Result<Sideca
     }
     let home = proxy.namespace().unwrap_or_default();
     let name = injected_configuration(&home, &proxy.name_any(), namespace);
-    let volume = if proxy.asks_for_users() {
-        let users = users_elsewhere(proxy, namespace);
-        let sources = json!([{ "configMap": { "name": name } }, { "secret": { "name": users } }]);
-        json!({ "name": SIDECAR, "projected": { "sources": sources, "defaultMode": 0o444 } })
-    } else {
-        json!({ "name": SIDECAR, "configMap": { "name": name, "defaultMode": 0o444 } })
-    };
+    // Where nobody is asked yet the users may come later: the volume of a pod cannot be changed, and a sidecar that started again would look
+    // for them in vain. Where they are asked for, the pod waits for them.
+    let users = json!({ "name": users_elsewhere(proxy, namespace), "optional": !proxy.asks_for_users() });
+    let sources = json!([{ "configMap": { "name": name } }, { "secret": users }]);
+    let volume = json!({ "name": SIDECAR, "projected": { "sources": sources, "defaultMode": 0o444 } });
     Ok(Sidecar { container, volume, endpoints: format!("127.0.0.1:{}", injection.port) })
 }
 

@@ -1,6 +1,6 @@
 //! From Users to the file that sidecars read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kube::ResourceExt;
@@ -14,6 +14,8 @@ use crate::place::injected_configuration;
 
 /// The key of the file in a Secret, and so its name where it is mounted.
 pub const USERS_FILE: &str = "users.yaml";
+/// The key beside it of [`owners`], which sidecars do not read.
+pub const OWNERS_FILE: &str = "owners.json";
 /// Where the Secret is mounted.
 pub const USERS_DIRECTORY: &str = "/etc/waybill/users";
 
@@ -101,6 +103,33 @@ pub fn file(known: &[Known<'_>]) -> String {
 #[must_use]
 pub fn has(file: &str, known: Known<'_>) -> bool {
     serde_json::from_str::<File>(file).is_ok_and(|file| file.users.contains(&entry(known)))
+}
+
+/// Which User each access key of the file is of, and from which Secret its secret key came: what an entry may be kept for when that Secret cannot be
+/// read.
+#[must_use]
+pub fn owners(known: &[Known<'_>]) -> String {
+    let owners: BTreeMap<String, String> = known.iter().map(|one| (one.user.access_key(), owner(one.user))).collect();
+    serde_json::to_string(&owners).unwrap_or_default()
+}
+
+/// Whether the entry with the access key of this User is its own, from the Secret that it names now.
+#[must_use]
+pub fn is_of(owners: &[u8], user: &User) -> bool {
+    let owners: Option<BTreeMap<String, String>> = serde_json::from_slice(owners).ok();
+    owners.is_some_and(|owners| owners.get(&user.access_key()) == Some(&owner(user)))
+}
+
+fn owner(user: &User) -> String {
+    format!("{} {}", user.uid().unwrap_or_default(), user.secret_name())
+}
+
+/// The secret key that the file has for this access key.
+#[must_use]
+pub fn secret_key(file: &str, access_key: &str) -> Option<String> {
+    let file: File = serde_json::from_str(file).ok()?;
+    let entry = file.users.iter().find(|entry| entry["accessKey"] == access_key)?;
+    entry["secretKey"].as_str().map(str::to_owned)
 }
 
 fn entry(Known { user, secret_key }: Known<'_>) -> Value {

@@ -11,7 +11,7 @@ use waybill_protocol::remoting::{
 
 use super::group_counts::keep_counts;
 use super::{Kind, OnBrokers};
-use crate::admin::{AdminError, Applied, Connection, GroupSettings, group};
+use crate::admin::{AdminError, Applied, Connection, Gone, GroupSettings, group};
 use crate::api::{AppliedStatus, BrokerRef, ConsumerGroup, DeletionPolicy, GroupDeletionPolicy, GroupStatus, Retry};
 
 impl OnBrokers for ConsumerGroup {
@@ -67,8 +67,8 @@ impl OnBrokers for ConsumerGroup {
         Ok(true)
     }
 
-    async fn delete(name: &str, broker: &mut Connection) -> Result<(), AdminError> {
-        group::delete(broker, name).await
+    async fn delete(name: &str, _only_empty: bool, broker: &mut Connection) -> Result<Gone, AdminError> {
+        group::delete(broker, name).await.map(|()| Gone::Deleted)
     }
 
     async fn beside(kind: Arc<Kind<Self>>, stop: CancellationToken) {

@@ -29,18 +29,28 @@ impl fmt::Debug for Credentials {
     }
 }
 
+/// Why there are no credentials.
+#[derive(Debug)]
+pub(super) enum Without {
+    /// There are none that could be used: it is no user.
+    Any(Outcome),
+    /// They cannot be had now, or the operator may not read this Secret: what is known of the User may stay.
+    Reading(ApiError),
+}
+
 /// The credentials of a User. Where none are given and none were made yet, they are made now.
 ///
 /// # Errors
-/// The API server does not do its part: what is known of the User may stay. Inside: there are none that could be used, and why.
-pub(super) async fn credentials(user: &User, context: &Context) -> Result<Result<Credentials, Outcome>, ApiError> {
+/// See [`Without`].
+pub(super) async fn credentials(user: &User, context: &Context) -> Result<Credentials, Without> {
     let namespace = user.namespace().unwrap_or_default();
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     let name = user.secret_name();
     if !is_name(&name) {
-        return Ok(Err(missing(format!("{name:?} cannot be the name of a Secret: name one in spec.secretRef"))));
+        return Err(missing(format!("{name:?} cannot be the name of a Secret: name one in spec.secretRef")));
     }
-    let found = api.get_opt(&name).await.map_err(while_doing("read a Secret"))?;
+    let read_error = |error| Without::Reading(while_doing("read a Secret")(error));
+    let found = api.get_opt(&name).await.map_err(read_error)?;
     let secret = match (found, &user.spec.secret_ref) {
         (Some(secret), Some(_given)) => secret,
         (Some(secret), None) if belongs_to(&secret, user) => secret,
@@ -48,9 +58,9 @@ pub(super) async fn credentials(user: &User, context: &Context) -> Result<Result
             let message = format!(
                 "the Secret {name} is there and belongs to somebody else: name it in spec.secretRef, or remove it"
             );
-            return Ok(Err(Outcome { reason: Reason::ObjectConflict, message }));
+            return Err(Without::Any(Outcome { reason: Reason::ObjectConflict, message }));
         }
-        (None, Some(_given)) => return Ok(Err(missing(format!("there is no Secret {name}")))),
+        (None, Some(_given)) => return Err(missing(format!("there is no Secret {name}"))),
         (None, None) => match make(user, &name) {
             Some(made) => match api.create(&PostParams::default(), &made).await {
                 Ok(made) => {
@@ -59,14 +69,14 @@ pub(super) async fn credentials(user: &User, context: &Context) -> Result<Result
                 }
                 // A quota, or somebody else's rule about Secrets.
                 Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                    return Ok(Err(missing(format!("the Secret {name} cannot be made: {}", status.message))));
+                    return Err(missing(format!("the Secret {name} cannot be made: {}", status.message)));
                 }
-                Err(error) => return Err(while_doing("make a Secret")(error)),
+                Err(error) => return Err(Without::Reading(while_doing("make a Secret")(error))),
             },
-            None => return Ok(Err(missing("the system gives no random numbers".to_owned()))),
+            None => return Err(missing("the system gives no random numbers".to_owned())),
         },
     };
-    Ok(read(&secret).ok_or_else(|| missing(format!("the Secret {name} has no text under {SECRET_KEY}"))))
+    read(&secret).ok_or_else(|| missing(format!("the Secret {name} has no text under {SECRET_KEY}")))
 }
 
 /// Whether it can be the name of a Secret. What cannot is not asked for: it would become part of a path.
@@ -77,8 +87,8 @@ fn is_name(text: &str) -> bool {
     text.len() <= 253 && text.split('.').all(is_part)
 }
 
-fn missing(message: String) -> Outcome {
-    Outcome { reason: Reason::CredentialsMissing, message }
+fn missing(message: String) -> Without {
+    Without::Any(Outcome { reason: Reason::CredentialsMissing, message })
 }
 
 fn belongs_to(secret: &Secret, user: &User) -> bool {

@@ -5,6 +5,7 @@ mod claims;
 mod compare;
 mod consumer_group;
 mod credentials;
+mod deleting;
 mod drain;
 mod events;
 mod finalizer;
@@ -36,8 +37,10 @@ use crate::admin::{Hanging, InForce, Limits};
 use crate::api::Broker;
 use crate::build::Images;
 use crate::metrics::Metrics;
+use crate::term::Term;
 
 pub use broker::{on_broker_error, reconcile_broker};
+pub use deleting::Deleting;
 pub use events::Events;
 pub use group_counts::count_groups;
 pub(crate) use injection::provide;
@@ -64,6 +67,10 @@ pub struct Context {
     pub limits: Limits,
     /// Which brokers are not worth being waited for by many.
     pub hanging: Hanging,
+    /// What is to go and cannot yet.
+    pub deleting: Deleting,
+    /// For how long this operator certainly leads.
+    pub term: Term,
     /// Where brokers are.
     pub address: Address,
     /// How pods are asked which configuration they have.
@@ -87,7 +94,8 @@ pub struct Pace {
     pub retry_min: Duration,
     /// The longest time between two tries.
     pub retry_max: Duration,
-    /// How long a deletion waits for brokers that do not answer or refuse. Then the resource goes, and what it stands for stays.
+    /// How long a deletion waits for brokers that do not answer or refuse, from this operator's first try on. Then the resource goes, and what it
+    /// stands for stays.
     pub deletion_patience: Duration,
     /// Something is under way in the cluster (pods start, brokers drain): it is looked at again.
     pub under_way: Duration,
@@ -152,6 +160,16 @@ impl<K: kube::Resource<DynamicType = ()> + 'static> fmt::Debug for Kind<K> {
 pub struct ApiError {
     doing: &'static str,
     source: kube::Error,
+}
+
+impl ApiError {
+    /// What the API server says, where the operator has no right to what it asked for; no other try helps then.
+    fn forbidden(&self) -> Option<&str> {
+        match &self.source {
+            kube::Error::Api(status) if status.code == 403 => Some(&status.message),
+            _other => None,
+        }
+    }
 }
 
 /// When to try again what the API server did not do.

@@ -16,7 +16,7 @@ use tracing::warn;
 
 use super::status::{self, Outcome};
 use super::{ApiError, Context, Kind, finalizer, key, secured};
-use crate::admin::{AdminError, Applied, Connection, Way};
+use crate::admin::{AdminError, Applied, Connection, Gone, Way};
 use crate::api::{AppliedStatus, BrokerRef, ConditionStatus, DeletionPolicy, Reason, Told};
 
 /// Brokers that are asked at once for one resource.
@@ -65,8 +65,12 @@ pub trait OnBrokers:
     ) -> impl Future<Output = Result<Applied, AdminError>> + Send;
     /// Whether one broker has nothing in it.
     fn is_empty(name: &str, broker: &mut Connection) -> impl Future<Output = Result<bool, AdminError>> + Send;
-    /// Deletes it on one broker.
-    fn delete(name: &str, broker: &mut Connection) -> impl Future<Output = Result<(), AdminError>> + Send;
+    /// Deletes it on one broker; if `only_empty`, not where the broker has something in it, which it looks at in the same moment.
+    fn delete(
+        name: &str,
+        only_empty: bool,
+        broker: &mut Connection,
+    ) -> impl Future<Output = Result<Gone, AdminError>> + Send;
     /// What is done beside the reconciliations, until `stop`.
     fn beside(_kind: Arc<Kind<Self>>, _stop: CancellationToken) -> impl Future<Output = ()> + Send {
         async {}
@@ -282,7 +286,7 @@ async fn delete<K: OnBrokers>(api: &Api<K>, object: &K, kind: &Kind<K>) -> Resul
         return Ok(Action::await_change());
     }
     let context = &kind.context;
-    let name = object.name_on_brokers();
+    let (name, uid) = (object.name_on_brokers(), object.uid().unwrap_or_default());
     match deletion(object, kind).await? {
         Deletion::Nothing => {}
         Deletion::Done => context.events.normal(object, "Deleted", format!("{} {name} is deleted", K::WHAT)).await,
@@ -295,8 +299,8 @@ async fn delete<K: OnBrokers>(api: &Api<K>, object: &K, kind: &Kind<K>) -> Resul
             context.events.warning(object, "Retained", note).await;
         }
         Deletion::Failed(failures) => {
-            let since = object.meta().deletion_timestamp.as_ref().map(|time| time.0.as_millisecond());
-            let waited = elapsed(since, context);
+            let now = context.clock.now_ms();
+            let waited = context.deleting.failed(&uid, now, context.pace.deletion_patience * 2);
             if waited < context.pace.deletion_patience {
                 warn!(kind = K::WHAT, resource = key(object), "cannot be deleted yet: {failures}");
                 return Ok(context.pace.retry(waited));
@@ -306,6 +310,7 @@ async fn delete<K: OnBrokers>(api: &Api<K>, object: &K, kind: &Kind<K>) -> Resul
         }
     }
     finalizer::set(api, object, false).await?;
+    context.deleting.done(&uid);
     Ok(Action::await_change())
 }
 
@@ -314,7 +319,7 @@ enum Deletion {
     /// There was nothing to delete, or nobody to ask.
     Nothing,
     Done,
-    /// A broker has messages, so nothing is deleted anywhere.
+    /// A broker has messages, so nothing is deleted there, nor anywhere if it had them at the look before.
     NotEmpty(String),
     /// This resource asks for the same thing, and gets it.
     Inherited(String),
@@ -347,8 +352,19 @@ async fn deletion<K: OnBrokers>(object: &K, kind: &Kind<K>) -> Result<Deletion, 
             return Ok(Deletion::Failed(failures));
         }
     }
-    let delete = |address| async move { K::delete(name, &mut way.open(address).await?).await };
+    let (only_empty, term) = (policy == DeletionPolicy::DeleteIfEmpty, &kind.context.term);
+    let delete = |address| async move {
+        let mut broker = way.open(address).await?;
+        if !term.holds() {
+            return Err(AdminError::Unreachable("another operator may lead now".to_owned()));
+        }
+        K::delete(name, only_empty, &mut broker).await
+    };
     let asked = each(&addresses, |address| hanging.ask(address, delete(address)).boxed()).await;
+    // Something came since the look.
+    if let Some((address, _)) = asked.iter().find(|(_, gone)| *gone == Ok(Gone::NotEmpty)) {
+        return Ok(Deletion::NotEmpty((*address).to_owned()));
+    }
     Ok(failures(&asked).map_or(Deletion::Done, Deletion::Failed))
 }
 

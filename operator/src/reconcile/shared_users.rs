@@ -15,7 +15,7 @@ use super::proxy_users;
 use super::user::file_of;
 use super::{ApiError, Context, key, while_doing};
 use crate::api::{FIELD_MANAGER, Proxy};
-use crate::build::users::{USERS_FILE, users_elsewhere};
+use crate::build::users::{USERS_FILE, users_elsewhere, users_secret};
 use crate::build::{self, INJECTION, MANAGED_BY, PROXY_NAMESPACE};
 
 /// Brings the users of a Proxy, which are `file`, to all namespaces that may have them, and takes them from those that may not any more.
@@ -52,8 +52,11 @@ pub(super) async fn spread(
 /// # Errors
 /// See [`Refusal`].
 pub(super) async fn provide(proxy: &Proxy, map: &impl ResourceExt, context: &Context) -> Result<(), Refusal> {
-    let file = proxy_users::file(proxy, context).await?;
-    put(proxy, map, Some(&file), context).await.map(drop)
+    let secrets: Api<Secret> = Api::namespaced(context.client.clone(), &proxy.namespace().unwrap_or_default());
+    let at_home = secrets.get_opt(&users_secret(&proxy.name_any())).await.map_err(while_doing("read a Secret"))?;
+    // Whose Secret cannot be read now comes with the next change.
+    let file = proxy_users::file(proxy, at_home.as_ref(), context).await?;
+    put(proxy, map, Some(&file.text), context).await.map(drop)
 }
 
 /// The ConfigMaps of the sidecars of a Proxy in namespaces other than its own.

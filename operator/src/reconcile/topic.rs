@@ -4,7 +4,7 @@ use kube::ResourceExt;
 use waybill_protocol::names;
 
 use super::OnBrokers;
-use crate::admin::{AdminError, Applied, Connection, TopicSettings, topic};
+use crate::admin::{AdminError, Applied, Connection, Gone, TopicSettings, topic};
 use crate::api::{AppliedStatus, BrokerRef, DeletionPolicy, Permission, Topic};
 
 impl OnBrokers for Topic {
@@ -57,7 +57,7 @@ impl OnBrokers for Topic {
         topic::is_empty(broker, name).await
     }
 
-    async fn delete(name: &str, broker: &mut Connection) -> Result<(), AdminError> {
-        topic::delete(broker, name).await
+    async fn delete(name: &str, only_empty: bool, broker: &mut Connection) -> Result<Gone, AdminError> {
+        topic::delete(broker, name, only_empty).await
     }
 }

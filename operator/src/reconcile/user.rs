@@ -8,7 +8,7 @@ use kube::runtime::controller::Action;
 use kube::{Api, Resource, ResourceExt};
 use tracing::warn;
 
-use super::credentials::credentials;
+use super::credentials::{Without, credentials};
 use super::status::{self, Outcome};
 use super::{ApiError, Context, Kind, after_api_error, key, while_doing};
 use crate::api::{Proxy, Reason, User, UserStatus};
@@ -17,13 +17,13 @@ use crate::build::users::{self, Known, USERS_FILE};
 /// What came of it.
 struct Came {
     outcome: Outcome,
-    proxies: usize,
-    applied: usize,
+    /// How many Proxies ask for it, and how many of them know it. None: as before.
+    known: Option<(usize, usize)>,
 }
 
 impl Came {
     fn nowhere(reason: Reason, message: String) -> Self {
-        Self { outcome: Outcome { reason, message }, proxies: 0, applied: 0 }
+        Self { outcome: Outcome { reason, message }, known: Some((0, 0)) }
     }
 }
 
@@ -57,9 +57,17 @@ async fn look(user: &User, kind: &Kind<User>) -> Result<Came, ApiError> {
     if let Some(mistake) = users::mistake(user) {
         return Ok(Came::nowhere(Reason::InvalidSpec, mistake));
     }
-    let credentials = match credentials(user, context).await? {
+    let credentials = match credentials(user, context).await {
         Ok(credentials) => credentials,
-        Err(outcome) => return Ok(Came { outcome, proxies: 0, applied: 0 }),
+        Err(Without::Any(outcome)) => return Ok(Came { outcome, known: Some((0, 0)) }),
+        Err(Without::Reading(error)) => match error.forbidden() {
+            Some(why) => {
+                let message = format!("the Secret {} cannot be read: {why}", user.secret_name());
+                let outcome = Outcome { reason: Reason::CredentialsMissing, message };
+                return Ok(Came { outcome, known: None });
+            }
+            None => return Err(error),
+        },
     };
     let namespace = user.namespace().unwrap_or_default();
     let proxies: Api<Proxy> = Api::namespaced(context.client.clone(), &namespace);
@@ -92,7 +100,7 @@ async fn look(user: &User, kind: &Kind<User>) -> Result<Came, ApiError> {
             Outcome { reason: Reason::ConfigurationPending, message }
         }
     };
-    Ok(Came { outcome, proxies, applied })
+    Ok(Came { outcome, known: Some((proxies, applied)) })
 }
 
 /// The file in a Secret.
@@ -118,12 +126,16 @@ async fn tell(user: &User, context: &Context, came: &Came) -> Result<(), ApiErro
     let generation = user.meta().generation.unwrap_or(0);
     let before = user.status.as_ref();
     let old = before.map_or(&[][..], |before| &before.conditions);
+    let count = |number: usize| i32::try_from(number).unwrap_or(i32::MAX);
+    let before_known = before.map_or((0, 0), |before| (before.proxies, before.applied_proxies));
+    let (proxies, applied_proxies) =
+        came.known.map_or(before_known, |(proxies, applied)| (count(proxies), count(applied)));
     let now = UserStatus {
         observed_generation: generation,
         access_key: user.access_key(),
         secret_name: user.secret_name(),
-        proxies: i32::try_from(came.proxies).unwrap_or(i32::MAX),
-        applied_proxies: i32::try_from(came.applied).unwrap_or(i32::MAX),
+        proxies,
+        applied_proxies,
         conditions: status::conditions(old, &came.outcome, generation, context.clock.now_ms()),
     };
     if before != Some(&now) && status::write(user, context, &now).await? {

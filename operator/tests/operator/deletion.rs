@@ -1,10 +1,15 @@
 //! What becomes of things on brokers when their resources are deleted; and that resources never stay for ever.
 
 use serde_json::{Value, json};
-use waybill_protocol::remoting::codes::response;
+use std::sync::Arc;
 
-use crate::fake_api::Fault;
-use crate::rig::{GROUPS, Rig, START_MS, TOPICS, TestBroker, after, group, nobody, refuse_all, topic};
+use parking_lot::Mutex;
+use waybill_ops::clock::ManualClock;
+use waybill_protocol::remoting::Command;
+use waybill_protocol::remoting::codes::{own_response, request, response};
+
+use crate::fake_api::{FakeApi, Fault};
+use crate::rig::{GROUPS, Rig, START_MS, TOPICS, TestBroker, after, answer_all, group, nobody, refuse_all, topic};
 
 async fn applied(rig: &Rig, spec: Value) {
     rig.api.put(&topic("orders", spec));
@@ -134,6 +139,58 @@ async fn brokers_that_do_not_answer_or_refuse_are_waited_for_five_minutes() {
             assert_eq!(told(&rig, "Retained"), [format!("topic orders may stay on brokers: {address}: {why}")]);
         }
     }
+}
+
+#[tokio::test]
+async fn the_five_minutes_are_counted_by_one_clock() {
+    let away = nobody().await;
+    for ahead_s in [300, -86_400] {
+        let of_api = Arc::new(ManualClock::new(START_MS - ahead_s * 1_000));
+        let rig = Rig { api: FakeApi::new(of_api), ..Rig::new([away.as_str()]) };
+        rig.scale(1);
+        applied(&rig, json!({ "deletionPolicy": "Delete" })).await;
+        rig.api.delete(TOPICS, "orders");
+        for (waited, next) in [(0, 1), (30, 30), (299, 60)] {
+            rig.clock.set(START_MS + waited * 1_000);
+            assert_eq!(rig.topic("orders").await, after(next), "{ahead_s} s ahead, after {waited} s");
+        }
+        rig.clock.set(START_MS + 300_000);
+        rig.topic("orders").await;
+        assert!(rig.api.get(TOPICS, "orders").is_none(), "{ahead_s} s ahead");
+    }
+}
+
+#[tokio::test]
+async fn what_comes_between_the_look_and_the_deletion_keeps_the_topic() {
+    let deletions: Arc<Mutex<Vec<Option<String>>>> = Arc::default();
+    let seen = deletions.clone();
+    let address = answer_all(move |asked| match asked.code {
+        request::DELETE_TOPIC_IN_BROKER => {
+            seen.lock().push(asked.ext.get("onlyIfEmpty").map(str::to_owned));
+            Command::response(own_response::TOPIC_NOT_EMPTY, "topic[orders] has messages")
+        }
+        // It had none when it was looked at.
+        _look => Command::response(response::TOPIC_NOT_EXIST, "no such topic"),
+    })
+    .await;
+    let rig = Rig::new([address.as_str()]);
+    applied(&rig, json!({ "deletionPolicy": "DeleteIfEmpty" })).await;
+    rig.api.delete(TOPICS, "orders");
+    rig.topic("orders").await;
+    assert!(rig.api.get(TOPICS, "orders").is_none(), "the resource goes");
+    assert_eq!(told(&rig, "Retained"), [format!("topic orders stays on the brokers: {address} has messages in it")]);
+    assert_eq!(*deletions.lock(), [Some("true".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_delayed_message_keeps_the_topic() {
+    let broker = TestBroker::start().await;
+    let rig = Rig::new([broker.address.as_str()]);
+    applied(&rig, json!({ "deletionPolicy": "DeleteIfEmpty", "messageType": "DELAY" })).await;
+    assert_eq!(broker.send_with("orders", 0, "TIMER_DELAY_SEC\u{1}3600\u{2}").await, response::SUCCESS);
+    rig.api.delete(TOPICS, "orders");
+    rig.topic("orders").await;
+    assert!(rig.api.get(TOPICS, "orders").is_none() && broker.topic("orders").is_some());
 }
 
 #[tokio::test]

@@ -96,7 +96,11 @@ async fn a_pod_gets_a_sidecar_that_starts_before_its_application_and_stops_after
     assert_eq!(sidecar["resources"]["requests"]["cpu"], "10m");
     let env = &pod["spec"]["containers"][0]["env"];
     assert_eq!(*env, json!([{ "name": "ROCKETMQ_ENDPOINTS", "value": "127.0.0.1:8081" }]));
-    assert_eq!(pod["spec"]["volumes"][0]["configMap"]["name"], MAP);
+    // Nobody is asked who it is. When that is switched on, the users come into the volume of a pod that runs, where its sidecar looks for them
+    // when it starts again.
+    let users = json!({ "name": "edge-proxy-users", "optional": true });
+    let sources = json!([{ "configMap": { "name": MAP } }, { "secret": users }]);
+    assert_eq!(pod["spec"]["volumes"][0]["projected"]["sources"], sources);
     restricted(&json!({ "containers": [sidecar], "volumes": pod["spec"]["volumes"] }));
     let text = webhook.map("default", MAP).expect("it is there before the pod")["data"]["sidecar.yaml"].clone();
     let text = text.as_str().expect("text");
@@ -175,7 +179,9 @@ async fn a_pod_that_cannot_have_a_sidecar_is_let_in_with_a_warning() {
     // Where it may.
     let (after, warnings) = webhook.ask("shop", &elsewhere("default")).await;
     assert_eq!(warnings, [] as [String; 0]);
-    assert_eq!(after["spec"]["volumes"][0]["configMap"]["name"], "waybill-sidecar-edge.default");
+    let sources = &after["spec"]["volumes"][0]["projected"]["sources"];
+    assert_eq!(sources[0]["configMap"]["name"], "waybill-sidecar-edge.default");
+    assert_eq!(sources[1]["secret"], json!({ "name": "waybill-sidecar-edge.default", "optional": true }));
     assert!(webhook.map("shop", "waybill-sidecar-edge.default").is_some());
     // Without the label there is nothing to say.
     let unlabelled = pod(json!({ "app": "x" }), json!({ "containers": [{ "name": "app" }] }));

@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -137,6 +140,66 @@ async fn who_cannot_renew_stops_before_another_may_begin() {
     let lost = tokio::time::timeout(Duration::from_secs(15), first.task).await.expect("before the lease has run out");
     assert_eq!(lost.expect("it ends"), Err(Lost));
     assert_eq!(all.leading.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_may_have_lost_the_lease_writes_nothing_more() {
+    let api = FakeApi::new(Arc::new(ManualClock::new(START_MS)));
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let election = Election::new(api.client(), "default", "one".to_owned(), clock.clone(), Timing::default());
+    let term = election.term();
+    let secrets: kube::Api<Secret> = kube::Api::namespaced(term.fence(api.client()), "default");
+    let write = async |name: &str| {
+        let secret = Secret {
+            metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
+            ..Secret::default()
+        };
+        secrets.create(&PostParams::default(), &secret).await
+    };
+    assert!(write("before").await.is_err(), "it does not lead yet");
+    let led = Arc::new(Notify::new());
+    let leads = led.clone();
+    let work = |_stop| async move {
+        leads.notify_one();
+        std::future::pending::<()>().await;
+    };
+    let stop = CancellationToken::new();
+    let leading = tokio::spawn(async move { election.lead(&stop, work).await });
+    led.notified().await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    write("leads").await.expect("it renews the lease");
+
+    // Its process stands still, with what it has decided to write.
+    leading.abort();
+    let _aborted = leading.await;
+    tokio::time::advance(Duration::from_secs(8)).await;
+    write("still").await.expect("nobody else can have the lease");
+    tokio::time::advance(Duration::from_secs(6)).await;
+    let refused = write("late").await.expect_err("another may lead by now");
+    assert!(refused.to_string().contains("another operator leads"), "{refused}");
+    assert!(api.get("secrets", "late").is_none());
+    assert!(secrets.get_opt("leads").await.expect("reads go on").is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_term_ends_by_the_clock_of_a_machine_that_slept() {
+    let all = Candidates::new();
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let election = Election::new(all.api.client(), "default", "one".to_owned(), clock.clone(), Timing::default());
+    let term = election.term();
+    let (stop, led) = (CancellationToken::new(), all.led.clone());
+    let work = |_stop| async move {
+        led.notify_one();
+        std::future::pending::<()>().await;
+    };
+    let leading = tokio::spawn(async move { election.lead(&stop, work).await });
+    all.led.notified().await;
+    assert!(term.holds());
+    clock.set(START_MS + 14_000);
+    assert!(!term.holds());
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    assert!(term.holds(), "renewed");
+    leading.abort();
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,8 +17,9 @@ use waybill_operator::api::{AppliedStatus, Condition, ConditionType, ConsumerGro
 use waybill_operator::build::Images;
 use waybill_operator::metrics::Metrics;
 use waybill_operator::reconcile::{
-    ApiError, Context, Events, Kind, OnBrokers, Pace, count_groups, reconcile, reconcile_broker,
+    ApiError, Context, Deleting, Events, Kind, OnBrokers, Pace, count_groups, reconcile, reconcile_broker,
 };
+use waybill_operator::term::Term;
 use waybill_ops::clock::ManualClock;
 use waybill_protocol::remoting::codes::{request, response};
 use waybill_protocol::remoting::{self, Command, SendMessageRequestHeader, SubscriptionGroupConfig, TopicConfig};
@@ -135,6 +136,11 @@ impl Drop for TestBroker {
 
 /// Somebody who answers every request with `code`.
 pub(crate) async fn refuse_all(code: i32, remark: &'static str) -> String {
+    answer_all(move |_asked| Command::response(code, remark)).await
+}
+
+/// Somebody who answers as the test says.
+pub(crate) async fn answer_all(answer: impl Fn(&Command) -> Command + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     tokio::spawn(async move {
@@ -143,7 +149,7 @@ pub(crate) async fn refuse_all(code: i32, remark: &'static str) -> String {
             while stream.read_buf(&mut read).await.is_ok_and(|bytes| bytes > 0) {
                 while let Ok(Some(asked)) = remoting::decode(&mut read, remoting::DEFAULT_MAX_FRAME) {
                     let mut frame = bytes::BytesMut::new();
-                    remoting::encode(&Command::response(code, remark).reply_to(&asked), &mut frame);
+                    remoting::encode(&answer(&asked).reply_to(&asked), &mut frame);
                     let _closed = stream.write_all(&frame).await;
                 }
             }
@@ -163,6 +169,7 @@ pub(crate) struct Rig {
     pub(crate) api: FakeApi,
     pub(crate) addresses: Arc<Mutex<Vec<String>>>,
     pub(crate) sick: Sick,
+    pub(crate) deleting: Deleting,
 }
 
 impl Rig {
@@ -170,7 +177,13 @@ impl Rig {
     pub(crate) fn new<'a>(addresses: impl IntoIterator<Item = &'a str>) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let addresses: Vec<String> = addresses.into_iter().map(str::to_owned).collect();
-        let rig = Self { api: FakeApi::new(clock.clone()), clock, addresses: Arc::default(), sick: Sick::default() };
+        let rig = Self {
+            api: FakeApi::new(clock.clone()),
+            clock,
+            addresses: Arc::default(),
+            sick: Sick::default(),
+            deleting: Deleting::default(),
+        };
         rig.scale(addresses.len());
         *rig.addresses.lock() = addresses;
         rig
@@ -190,6 +203,8 @@ impl Rig {
             clock: self.clock.clone(),
             limits: Limits::default(),
             hanging: Hanging::default(),
+            deleting: self.deleting.clone(),
+            term: Term::default(),
             address: Arc::new(move |_broker, number| {
                 let number = usize::try_from(number).expect("a number");
                 addresses.lock().get(number).cloned().unwrap_or_else(|| "127.0.0.1:1".to_owned())

@@ -81,7 +81,7 @@ async fn users_are_there_before_the_pod_and_follow_those_of_the_proxy() {
     assert_eq!(shared.made("secrets", "shop"), None, "nobody needs them yet");
     let (admitted, warnings) = shared.ask("shop").await;
     assert_eq!(warnings, [] as [String; 0]);
-    let sources = json!([{ "configMap": { "name": NAME } }, { "secret": { "name": NAME } }]);
+    let sources = json!([{ "configMap": { "name": NAME } }, { "secret": { "name": NAME, "optional": false } }]);
     assert_eq!(admitted["spec"]["volumes"][0]["projected"]["sources"], sources);
     let map = shared.made("configmaps", "shop").expect("the configuration");
     let text = map["data"]["sidecar.yaml"].as_str().expect("text");

@@ -287,12 +287,55 @@ async fn a_secret_that_cannot_be_read_for_the_moment_locks_nobody_out() {
     users.put(&proxy("edge", true));
     users.put(&user("shop", json!({})));
     users.settle().await;
+    let secret_key = users.secret_key("shop-credentials");
     users.put(&user("later", json!({})));
+    users.put(&user("shop", json!({ "superUser": true })));
     users.rig.api.fail(Fault { method: "GET", path: "/secrets/shop-credentials", code: 500, times: 1 });
-    assert!(users.try_proxy("edge").await.is_err());
-    assert_eq!(users.access_keys("edge"), ["shop"], "as it was");
+    assert!(users.try_proxy("edge").await.is_err(), "it is tried again");
+    let file = users.file("edge").expect("a file");
+    assert_eq!(users.access_keys("edge"), ["later", "shop"], "nobody waits for it");
+    assert_eq!((&file["users"][1]["secretKey"], &file["users"][1]["superUser"]), (&json!(secret_key), &json!(true)));
+    let before = users.rig.api.writes().len();
+    users.proxy("edge").await;
+    assert_eq!(users.rig.api.writes().len(), before, "it is the same file as with the Secret");
+}
+
+#[tokio::test]
+async fn a_secret_that_the_operator_may_not_read_holds_up_no_other_user() {
+    let users = Users::new();
+    users.put(&proxy("edge", true));
+    users.put(&secret("mine", "given"));
+    users.put(&secret("another", "another"));
+    for name in ["shop", "gone"] {
+        users.put(&user(name, json!({ "secretRef": { "name": "mine" } })));
+    }
     users.settle().await;
-    assert_eq!(users.access_keys("edge"), ["later", "shop"]);
+    let forbid = |times| {
+        for path in ["/secrets/mine", "/secrets/another"] {
+            users.rig.api.fail(Fault { method: "GET", path, code: 403, times });
+        }
+    };
+    forbid(1_000);
+    users.rig.api.delete(USERS, "gone");
+    users.put(&user("later", json!({})));
+    users.put(&user("never", json!({ "secretRef": { "name": "mine" } })));
+    users.settle().await;
+    assert_eq!(users.access_keys("edge"), ["later", "shop"], "who was let in stays, the others' changes arrive");
+    assert_eq!(users.proxy("edge").await, Action::requeue(Duration::from_secs(60)));
+    for (name, applied) in [("shop", 1), ("never", 0)] {
+        assert_eq!(users.told(name), (ConditionType::Degraded, Reason::CredentialsMissing), "{name}");
+        assert_eq!(users.status(name).applied_proxies, applied, "{name}");
+        let message = users.status(name).conditions[0].message.clone();
+        assert!(message.starts_with("the Secret mine cannot be read: "), "{message}");
+    }
+    assert_eq!(users.told("later"), (ConditionType::Ready, Reason::Applied));
+
+    // Its key is that of the Secret that it names, and of nobody before it.
+    users.put(&user("shop", json!({ "secretRef": { "name": "another" } })));
+    users.rig.api.delete(USERS, "later");
+    users.put(&user("heir", json!({ "accessKey": "later", "secretRef": { "name": "mine" } })));
+    users.settle().await;
+    assert_eq!(users.access_keys("edge"), Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -304,6 +304,14 @@ pub mod response {
     }
 }
 
+/// What only Waybill's brokers answer, and only to requests that ask for what only they know.
+pub mod own_response {
+    codes! {
+        /// A topic that was to be deleted only if it is empty (`onlyIfEmpty`) is not.
+        TOPIC_NOT_EMPTY = 200901,
+    }
+}
+
 /// What Java clients report for errors of their own; never sent.
 #[allow(missing_docs)] // the names are the documentation
 pub mod client_error {

@@ -60,6 +60,12 @@ impl Access {
         Ok(Self { users, config, metrics: Metrics::default() })
     }
 
+    /// Whether callers are asked who they are.
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.users.is_some()
+    }
+
     /// Who calls, by the headers `authorization` and `x-mq-date-time`. Nobody is asked where access control is off.
     ///
     /// # Errors

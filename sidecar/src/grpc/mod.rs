@@ -97,8 +97,19 @@ impl Room {
 
     /// Whether the caller is the client that it names, as far as users go: that client consumes in a group that the user may consume in.
     fn may_speak_for(&self, caller: &Caller) -> Result<(), Problem> {
+        if !self.access.asks() {
+            return Ok(());
+        }
         let group = self.sessions.profile(&caller.client_id).and_then(|profile| profile.group);
         Ok(self.access.authorize(&caller.pass, group.as_deref().map(needs::in_group))?)
+    }
+
+    /// Takes a call as a sign of life of the client that it names, which only that client may give: a user that could keep another's
+    /// dead client alive would keep its messages from everybody.
+    fn hear(&self, caller: &Caller) -> Result<(), Problem> {
+        self.may_speak_for(caller)?;
+        self.sessions.heard(&caller.client_id);
+        Ok(())
     }
 
     /// How long a broker may take to answer what it does not wait for.

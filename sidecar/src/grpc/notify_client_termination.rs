@@ -12,7 +12,6 @@ pub(super) async fn answer(
     if request.group.as_ref().is_some_and(|group| !group.name.is_empty()) {
         validate::group(request.group.as_ref())?;
     }
-    room.may_speak_for(caller)?;
     if !room.sessions.terminate(&caller.client_id) {
         return Err(Problem::NoSettings);
     }

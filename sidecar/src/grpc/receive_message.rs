@@ -72,7 +72,7 @@ pub(super) async fn answer(
 async fn check(room: &Arc<Room>, caller: &Caller, request: ReceiveMessageRequest) -> Result<Receive, Problem> {
     room.access.authorize(&caller.pass, request.needs())?;
     let permit = room.gates.receive()?;
-    room.sessions.heard(&caller.client_id);
+    room.hear(caller)?;
     let queue = request.message_queue.clone().unwrap_or_default();
     // Before the settings: a client whose names are illegal has none, and is to hear why.
     let topic = validate::topic(queue.topic.as_ref())?;

@@ -33,7 +33,7 @@ impl Messaging {
     fn enter<Q>(&self, request: &Request<Q>, family: Family) -> Result<(Caller, super::gates::Permit), Problem> {
         let caller = Caller::admit(request.metadata(), &self.room.access)?;
         let permit = self.room.gates.call(family)?;
-        self.room.sessions.heard(&caller.client_id);
+        self.room.hear(&caller)?;
         Ok((caller, permit))
     }
 

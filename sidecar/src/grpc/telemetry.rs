@@ -58,7 +58,10 @@ impl Conversation {
             };
             // An error here is the loss of the connection; both are the end of the client's side.
             let Ok(Some(command)) = command else { break };
-            self.room.sessions.heard(&self.caller.client_id);
+            if let Err(problem) = self.room.hear(&self.caller) {
+                let _full = self.sender.try_send(Err(problem.stream_error()));
+                break;
+            }
             // Answers to commands of the server: it has sent none that has an answer.
             let Some(Command::Settings(settings)) = command.command else { continue };
             let began = Instant::now();
@@ -82,7 +85,6 @@ impl Conversation {
         own.resolve(&self.caller.namespace)?;
         let group = check(&own)?;
         self.room.access.authorize(&self.caller.pass, own.needs())?;
-        self.room.may_speak_for(&self.caller)?;
         let merged = Arc::new(self.merged(&own, group.as_deref()).await?);
         let command = settings_command(&merged);
         let own = Arc::new(own);

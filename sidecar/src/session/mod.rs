@@ -8,7 +8,7 @@ mod vouching;
 use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -254,6 +254,20 @@ impl Sessions {
         }
     }
 
+    /// [`Sessions::sweep`], but where the last look is much longer ago than it can be, the clock was set forward, or the process or its machine stood
+    /// still: in that time nobody was silent.
+    async fn look(&self, looked_ms: &AtomicI64) {
+        let now_ms = self.inner.clock.now_ms();
+        let gap_ms = now_ms.saturating_sub(looked_ms.load(Ordering::Relaxed));
+        if gap_ms >= limits::LATE_LOOK_MS {
+            tracing::warn!(gap_ms, "the clock was set forward or the process stood still, nobody is taken for silent");
+            self.inner.registry.lock().forgive(now_ms, gap_ms);
+        }
+        self.sweep().await;
+        // Not before: brokers that do not answer make a sweep long.
+        looked_ms.store(self.inner.clock.now_ms(), Ordering::Relaxed);
+    }
+
     /// Decides what becomes of a client that went away: `silent` are the brokers, of those that have messages of it, that did not
     /// say whether it is at another sidecar. They are asked again. True if the client has left, as far as the others know.
     fn judge(&self, client_id: &str, heard: &Heard, silent: Vec<Arc<str>>) -> bool {
@@ -302,7 +316,8 @@ impl Sessions {
             present
         };
         // Apart, so that a broker that does not answer holds up nobody who has just left.
-        let departures = every_scan(&stop, || self.sweep());
+        let looked_ms = AtomicI64::new(self.inner.clock.now_ms());
+        let departures = every_scan(&stop, || self.look(&looked_ms));
         let undecided = every_scan(&stop, || self.ask_again());
         tokio::join!(departures, undecided, self.inner.vouching.run(present, stop.clone()));
     }

@@ -202,6 +202,13 @@ impl<S> Registry<S> {
         self.clients.remove(client_id).is_some()
     }
 
+    /// So many milliseconds up to now count for nobody as silence.
+    pub(super) fn forgive(&mut self, now_ms: i64, gap_ms: i64) {
+        for client in self.clients.values_mut() {
+            client.heard_ms = client.heard_ms.saturating_add(gap_ms).min(now_ms).max(client.heard_ms);
+        }
+    }
+
     /// Finds who has left. Each client is named once when it goes away and once when it is forgotten.
     pub(super) fn sweep(&mut self, now_ms: i64, patience: Patience) -> Vec<Departure> {
         let mut departures = Vec::new();

@@ -115,3 +115,35 @@ async fn a_call_that_was_under_way_at_a_goodbye_does_not_bring_the_client_back()
     assert_eq!(told.recv().await.expect("words").left, ["stranger"]);
     assert!(!sessions.terminate("nobody"));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_set_forward_makes_nobody_leave() {
+    let receipts = Receipts::start(Policy::default(), Arc::new(Nobody), CancellationToken::new());
+    let clock = Arc::new(ManualClock::default());
+    let config = Arc::new(Live::fixed(Config::default()));
+    let sessions = Sessions::new(receipts.clone(), Arc::new(Nobody), config, clock.clone());
+    let (sender, _commands) = mpsc::channel(1);
+    sessions.register("c", profile(), 1, sender).expect("room");
+    let stop = CancellationToken::new();
+    let running = tokio::spawn(sessions.clone().run(stop.clone()));
+    // Half a second beside the looks, of which there is one each second.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let second = async || {
+        clock.advance(1_000);
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    };
+    for _ in 0..100 {
+        second().await;
+    }
+    clock.advance(3_600_000);
+    for _ in 0..19 {
+        second().await;
+    }
+    assert_eq!(sessions.len(), 1, "it has been silent for 119 seconds, not for an hour");
+    for _ in 0..3 {
+        second().await;
+    }
+    assert!(sessions.is_empty());
+    stop.cancel();
+    running.await.expect("it ends");
+}

@@ -319,7 +319,7 @@ fn delayed(answer: &Remoting) -> Option<u64> {
 async fn delete(args: NameArgs, format: Format) -> Result<(), Failure> {
     let broker = args.address.broker();
     broker.topic(&args.name).await?.ok_or_else(|| missing(&args.name))?;
-    let header = DeleteTopicRequestHeader { topic: args.name.clone() };
+    let header = DeleteTopicRequestHeader { topic: args.name.clone(), only_if_empty: None };
     broker.demand(Remoting::request(request::DELETE_TOPIC_IN_BROKER).with_header(&header)).await?;
     let printed = serde_json::json!({"topic": args.name, "result": "deleted"});
     output::print(format, &printed, |_json| format!("topic {} deleted", args.name))

@@ -38,6 +38,8 @@ headers! {
     DeleteTopicRequestHeader {
         /// The topic.
         topic: String = "topic",
+        /// Ours: not if it has messages, delayed ones and open transactions included; then the answer is TOPIC_NOT_EMPTY.
+        only_if_empty: Option<bool> = "onlyIfEmpty",
     }
 
     /// GET_TOPIC_CONFIG: the answer's body is a [`crate::remoting::TopicConfig`].
