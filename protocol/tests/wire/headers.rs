@@ -100,7 +100,7 @@ fn names_and_what_is_required() {
         "topic=t defaultTopic=TBW102 readQueueNums=8 writeQueueNums=8 perm=6 topicFilterType=SINGLE_TAG topicSysFlag=0 order=false attributes=+message.type=FIFO force=true",
         &["topic", "defaultTopic", "readQueueNums", "writeQueueNums", "perm", "topicFilterType", "order"],
     );
-    exact::<DeleteTopicRequestHeader>("topic=t", &["topic"]);
+    exact::<DeleteTopicRequestHeader>("topic=t onlyIfEmpty=true", &["topic"]);
     exact::<GetTopicConfigRequestHeader>("topic=t lo=true", &["topic"]);
     exact::<GetSubscriptionGroupConfigRequestHeader>("group=g", &["group"]);
     exact::<DeleteSubscriptionGroupRequestHeader>("groupName=g cleanOffset=true", &["groupName"]);
