@@ -21,6 +21,10 @@ class Failed(Exception):
     """What was to be shown is not so."""
 
 
+class Skipped(Exception):
+    """What is to be shown cannot be, on this machine, and why. Nothing is wrong."""
+
+
 @dataclasses.dataclass
 class Check:
     """`needs`: names of checks that must have passed before. `calm`: why no operator is killed at random meanwhile, if none is. `function` is
@@ -147,8 +151,8 @@ def describe(pods):
 
 
 def run(checks, killer=None):
-    """Runs them one after the other; how many passed and failed. `killer` makes, for the Cluster, what kills operators meanwhile."""
-    cluster, passed, began = Cluster(), set(), time.monotonic()
+    """Runs them one after the other; how many passed, failed and were skipped. `killer` makes, for the Cluster, what kills operators meanwhile."""
+    cluster, passed, skipped, began = Cluster(), set(), set(), time.monotonic()
     if killer:
         cluster.killer = killer(cluster)
         cluster.killer.start()
@@ -160,22 +164,26 @@ def run(checks, killer=None):
             if killer and one.calm:
                 cluster.killer.rest()
             note, ok = one.function(cluster) or "", True
+        except Skipped as e:
+            note, ok = str(e), None
         except Failed as e:
             note, ok = str(e), False
         except Exception:  # a fault of the tests must show as a failure, not end the run
             note, ok = traceback.format_exc(), False
-        if ok:
+        if ok is None:
+            skipped.add(one.name)
+        elif ok:
             passed.add(one.name)
         elif not missing:
             keep(one.name)
         if killer:
             cluster.killer.go_on()
             note += f" [{cluster.killer.count() - killed} operators killed]"
-        print(f"{time.monotonic() - began:6.1f}s {one.name:32} {'✓' if ok else 'FAIL':5} {time.monotonic() - started:5.1f}s {note}", flush=True)
+        print(f"{time.monotonic() - began:6.1f}s {one.name:32} {'skip' if ok is None else '✓' if ok else 'FAIL':5} {time.monotonic() - started:5.1f}s {note}", flush=True)
     if killer:
         cluster.killer.end()
         print(f"        {cluster.killer.told()}; none during {', '.join(one.name for one in checks if one.calm) or '-'}", flush=True)
-    return len(passed), len(checks) - len(passed)
+    return len(passed), len(checks) - len(passed) - len(skipped), len(skipped)
 
 
 def keep(name):

@@ -47,9 +47,22 @@ def namespaces():
     return None if done.returncode == 0 else f"no namespaces, bridges or nftables: {done.stderr.strip() or done.returncode}"
 
 
+def without_ipv6():
+    """Why a node here has no addresses of IPv6 beside those of IPv4; None when it has. The cluster is one of IPv4 alone then."""
+    trial = ("ip link set lo up && ip -6 addr add fd00::1/64 dev lo nodad && ls /proc/sys/net/bridge/bridge-nf-call-ip6tables >/dev/null"
+             " && echo 1 >/proc/sys/net/ipv6/conf/all/forwarding && nft add table ip6 t"
+             " && nft 'add chain ip6 t c { type nat hook postrouting priority 100; }' && nft add rule ip6 t c masquerade")
+    done = subprocess.run(["unshare", "--net", "--mount", "sh", "-c", trial], capture_output=True, text=True, timeout=60)
+    return None if done.returncode == 0 else f"no IPv6 on this machine: {done.stderr.strip() or done.returncode}"
+
+
 def memory():
     for line in pathlib.Path("/proc/meminfo").read_text().splitlines():
         name, value, *_ = line.split()
         if name == "MemAvailable:" and int(value) * 1024 < MEMORY_NEEDED:
             return f"{int(value) // 1024} MiB of memory are free, it needs {MEMORY_NEEDED // 2 ** 20}"
     return None
+
+
+if __name__ == "__main__":  # possible.py ipv6: says why not, or nothing
+    print(without_ipv6() or "", end="")

@@ -34,7 +34,13 @@ class Checks(unittest.TestCase):
         def fails(_):
             raise house.Failed("so")
 
-        self.assertEqual(self.run_checks(((), lambda _: None), ((), fails), (("c1",), lambda _: None), ((), lambda _: 1 / 0)), (1, 3))
+        self.assertEqual(self.run_checks(((), lambda _: None), ((), fails), (("c1",), lambda _: None), ((), lambda _: 1 / 0)), (1, 3, 0))
+
+    def test_what_is_not_possible_here_is_no_failure(self):
+        def skips(_):
+            raise house.Skipped("so")
+
+        self.assertEqual(self.run_checks(((), skips), ((), lambda _: None)), (1, 0, 1))
 
 
 class Books(unittest.TestCase):
