@@ -145,13 +145,7 @@ class Client(clients.Agent):
         return at
 
     def push(self, name, group, topic, hold=False):
-        for attempts_left in (2, 1, 0):
-            try:
-                return self.call("push", name=name, group=group, topic=topic, filter="*", fail_attempts=0, hold=hold)
-            except clients.OperationError as e:
-                # The Python client breaks at its start when the answer about the route is there before it waits for it.
-                if e.kind != "AttributeError" or not attempts_left:
-                    raise
+        return self.call("push", name=name, group=group, topic=topic, filter="*", fail_attempts=0, hold=hold)
 
     def receive(self, name, **arguments):
         """Messages: none when a long poll ended empty, be it in the client's own time-out, or while the server has no settings of it yet."""

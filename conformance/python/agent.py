@@ -130,9 +130,16 @@ class Agent:
                 gate.wait()
                 return ConsumeResult.FAILURE if m.delivery_attempt <= c["fail_attempts"] else ConsumeResult.SUCCESS
 
-        client = PushConsumer(self.configuration(c), c["group"], Listener(), subscription(c),
-                              tls_enable=c.get("tls", False))
-        client.startup()
+        for attempts_left in (2, 1, 0):
+            client = PushConsumer(self.configuration(c), c["group"], Listener(), subscription(c),
+                                  tls_enable=c.get("tls", False))
+            try:
+                client.startup()
+                break
+            except AttributeError:
+                # This client breaks at its start when the answer about the route is there before it waits for it, and once more when it cleans up.
+                if not attempts_left:
+                    raise
         self.clients[c["name"]] = client
 
     def release(self, c):

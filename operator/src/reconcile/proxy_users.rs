@@ -26,7 +26,7 @@ const USERS_VERSION: &str = "waybill.dev/users";
 /// Writes the users of a Proxy into its Secret, if it asks for users or did so before.
 ///
 /// # Errors
-/// The API server does not do its part. One Secret of a User that cannot be had holds up no other User: see [`UsersFile`].
+/// The API server does not do its part. One Secret of a User that cannot be had holds up no other User.
 pub async fn reconcile_proxy_users(proxy: Arc<Proxy>, proxies: Arc<Proxies>) -> Result<Action, ApiError> {
     if proxy.meta().deletion_timestamp.is_some() {
         return Ok(Action::await_change());
